@@ -122,7 +122,7 @@ class Delta:
 OnDelta = Callable[[Delta], None]
 
 
-class ModelCallFailed(Exception):  # noqa: N818  (the name the engine's contract fixes)
+class ModelCallFailed(Exception):
     """The model call failed.
 
     `code` is the provider's machine-readable code where it gave one, `detail` a sentence for people,

@@ -5,7 +5,7 @@ attempt that a crash or a stop interrupted plays its reply again. No SDK, no net
 
 The position is the number of steps already played: replies saved, plus `error` and `cut` steps (both leave
 a failed call in the log). Replies whose `when` does not match are passed over for good; how the pointer moves
-is told in `provider_details["script_next"]` of the reply or the failure, and equals position + 1 where nothing
+is told in `provider_details["script_next"]` of the reply or the failure; it equals position + 1 where nothing
 was passed over.
 """
 
@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sessions_app.providers.categories import category_of
 from sessions_app.providers.port import (
@@ -31,6 +31,11 @@ from sessions_app.providers.port import (
 from sessions_app.providers.retry_after import parse_retry_after
 
 _CHARACTERS_PER_TOKEN = 4
+_DELTA_KIND: dict[str, Literal["text", "reasoning", "arguments"]] = {
+    "text": "text",
+    "reasoning": "reasoning",
+    "tool_call": "arguments",
+}
 _WHOLE = 1 << 30
 _TICK = 0.02  # seconds; a fast stream sends several tokens a tick instead of waking up for each
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -186,7 +191,7 @@ def _tokens_of(content: Sequence[Mapping[str, Any]]) -> int:
 
 def _pieces(content: Sequence[Mapping[str, Any]], size: int) -> Iterator[Delta]:
     for index, block in enumerate(content):
-        kind = "arguments" if block["type"] == "tool_call" else block["type"]
+        kind = _DELTA_KIND[block["type"]]
         payload = _payload(block)
         for start in range(0, len(payload), size):
             yield Delta(block=index, kind=kind, text=payload[start : start + size])
@@ -195,7 +200,7 @@ def _pieces(content: Sequence[Mapping[str, Any]], size: int) -> Iterator[Delta]:
 async def _stream(
     content: Sequence[Mapping[str, Any]], speed: float | None, on_delta: OnDelta | None, *, half: bool
 ) -> float | None:
-    """Send the deltas at `speed` tokens a second, at once without one. Returns the seconds until the first."""
+    """Send the deltas at `speed` tokens a second, at once without one; seconds to the first."""
     if not speed:
         if on_delta is not None:
             deltas = list(_pieces(content, _CHARACTERS_PER_TOKEN if half else _WHOLE))

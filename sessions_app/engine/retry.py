@@ -1,0 +1,107 @@
+"""What follows from a failed model call: another try at a time, or the end of the turn. One place, pure.
+
+The retry time is durable (`retry_scheduled`, `backing_off`), so nothing here sleeps. Delays double from 1 s
+to 60 s, less up to a quarter of jitter that depends on the call alone: the same failure read twice gives the
+same time, and many sessions that failed together come back apart. Retry-After is a floor, never a suggestion.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sessions_app.providers.port import Category, ModelCallFailed
+
+MAX_RETRIES = 8
+FIRST_DELAY = 1.0  # seconds
+LONGEST_DELAY = 60.0
+LONGEST_RETRY_AFTER = 24 * 3600.0  # a longer wait is for people to decide about
+_JITTER = 0.25  # of the delay, taken off
+_SPREAD = 0.05  # of Retry-After, put on, so that the waiters do not return in one instant
+_LONGEST_SPREAD = 5.0
+
+# The turn's reason for each category that no retry can help (R3). All other categories are retried (R2, R4).
+_FINAL: dict[Category, str] = {
+    Category.AUTH: "auth",
+    Category.QUOTA: "quota",
+    Category.MODEL_NOT_FOUND: "model_not_found",
+    Category.INVALID_REQUEST: "invalid_request",
+    Category.TOO_LARGE: "invalid_request",
+    Category.SCRIPT_EXHAUSTED: "invalid_request",
+    Category.CONTEXT_TOO_LONG: "context_too_long",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAfter:
+    """Try again in `seconds`; `retry` is the number of that retry, from 1."""
+
+    seconds: float
+    retry: int
+    category: Category
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    """End the turn as failed. `reason` is one of the turn's reasons, `error` its `{code, detail}`."""
+
+    reason: str
+    error: dict[str, str]
+
+
+def classify(
+    failure: ModelCallFailed, *, failures_so_far: int, call_id: str, now: datetime | None = None
+) -> RetryAfter | EndTurn:
+    """Decide about `failure`, of the call `call_id`, after `failures_so_far` earlier ones of the same budget.
+
+    Crashes and planned stops are not failures and are not counted by the caller. `now` only words the time in
+    the error of a Retry-After that is too long.
+    """
+    final = _FINAL.get(failure.category)
+    if failure.retryable is not None and failure.category not in {
+        Category.SCRIPT_EXHAUSTED,
+        Category.CONTEXT_TOO_LONG,
+    }:
+        # The provider's explicit word outranks our table, in both directions.
+        final = None if failure.retryable else (final or "invalid_request")
+    if final is not None:
+        return EndTurn(reason=final, error=_error(failure, failure.detail))
+    asked = failure.retry_after
+    if asked is not None and asked > LONGEST_RETRY_AFTER:
+        until = (now or datetime.now(UTC)) + timedelta(seconds=min(asked, 10 * 365 * 86400.0))
+        return EndTurn(
+            reason="retry_too_late",
+            error=_error(
+                failure, f"{failure.detail} (the provider says to come back at {until:%Y-%m-%dT%H:%M:%SZ})"
+            ),
+        )
+    if failures_so_far >= MAX_RETRIES:
+        said = "" if asked is None else f", the last one asking to wait {asked:g} s"
+        return EndTurn(
+            reason="retries_exhausted",
+            error=_error(failure, f"{failure.detail} (failed {failures_so_far + 1} times{said})"),
+        )
+    return RetryAfter(
+        seconds=delay(failures_so_far=failures_so_far, call_id=call_id, retry_after=asked),
+        retry=failures_so_far + 1,
+        category=failure.category,
+    )
+
+
+def delay(*, failures_so_far: int, call_id: str, retry_after: float | None = None) -> float:
+    """Seconds until the next try."""
+    share = _share(call_id, failures_so_far)
+    base = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures_so_far, 16))
+    own = base * (1 - _JITTER * share)
+    if retry_after is None:
+        return own
+    return max(own, retry_after + share * min(_LONGEST_SPREAD, _SPREAD * retry_after))
+
+
+def _share(call_id: str, failures_so_far: int) -> float:
+    """A number in [0, 1) that only the call and its try decide."""
+    digest = hashlib.blake2b(f"{call_id}:{failures_so_far}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def _error(failure: ModelCallFailed, detail: str) -> dict[str, str]:
+    return {"code": failure.code or failure.category.value, "detail": detail}
