@@ -1,0 +1,179 @@
+"""The session row: mutex, sequencer and summary of one agent's log; and its turns."""
+
+from django.db import models
+
+from sessions_app.ids import new_id
+from sessions_app.models.config import AgentConfig, AgentProfile
+from sessions_app.models.fields import CreatedAt
+from sessions_app.models.project import Project
+
+
+class SessionStatus(models.TextChoices):
+    IDLE = "idle"  # nothing to do until somebody speaks
+    QUEUED = "queued"  # has work, no worker yet
+    RUNNING = "running"  # a worker holds its lease
+    WAITING = "waiting"  # for what `waiting_on` lists
+    BACKING_OFF = "backing_off"  # a failed model call is asked again at `retry_at`
+    ARCHIVED = "archived"  # read-only until restored
+
+
+class EndReason(models.TextChoices):
+    """Why a lease ended (L7)."""
+
+    CRASH = "crash"  # its process died or its host was lost
+    DRAIN = "drain"  # a planned stop
+    RELEASED = "released"  # nothing to do at the moment
+    FORCED = "forced"  # an operator took it
+    CANCELLED = "cancelled"  # the turn was cancelled or the session archived
+
+
+# After these the next attempt asks plan_resume what it may build on (S9).
+RESUME_AFTER = frozenset({EndReason.CRASH, EndReason.DRAIN, EndReason.FORCED})
+
+
+class Session(models.Model):
+    """One agent. Locking this row is what makes a write to the session exclusive (L3, S1)."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="sessions")
+    name = models.CharField(max_length=200, blank=True)
+    config = models.ForeignKey(AgentConfig, models.PROTECT, related_name="sessions")
+    profile = models.ForeignKey(AgentProfile, models.PROTECT, null=True, blank=True, related_name="sessions")
+    parent = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="children")
+    forked_from = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="forks")
+    forked_from_seq = models.BigIntegerField(null=True, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    priority = models.SmallIntegerField(default=0)
+    created_at = CreatedAt()
+    updated_at = CreatedAt()
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    # Summary of the log, written with it (S7).
+    status = models.CharField(max_length=12, choices=SessionStatus, default=SessionStatus.IDLE)
+    waiting_on = models.JSONField(default=list, blank=True)
+    turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+")
+    last_turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+")
+    turn_count = models.IntegerField(default=0)
+    output_seq = models.BigIntegerField(null=True, blank=True)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    reasoning_tokens = models.BigIntegerField(default=0)
+    model_calls = models.IntegerField(default=0)
+    tool_calls = models.IntegerField(default=0)
+    cost = models.DecimalField(max_digits=18, decimal_places=9, null=True, blank=True)
+
+    # The sequencer: the next entry's number, and the entry that it follows (the head of the current branch).
+    next_seq = models.BigIntegerField(default=1)
+    head_seq = models.BigIntegerField(default=0)
+
+    # Scheduling. `wake_at` is null while leased, and while there is nothing to do (S11).
+    wake_at = models.DateTimeField(null=True, blank=True)
+    retry_at = models.DateTimeField(null=True, blank=True)
+    work_rev = models.BigIntegerField(default=0)
+    attempt = models.IntegerField(default=0)
+    crash_count = models.SmallIntegerField(default=0)
+    # How leases ended since the last `session_resumed` entry, and which calls that settled:
+    # {"reason": …, "attempt": …, "settled": ["tcl_…"]} (S9).
+    lease_end = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(status__in=SessionStatus.values), name="session_status_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(priority__range=(-100, 100)), name="session_priority_range"
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(status=SessionStatus.RUNNING) | models.Q(wake_at=None),
+                name="session_running_has_no_wake",
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(status=SessionStatus.ARCHIVED) | models.Q(wake_at=None, turn=None),
+                name="session_archived_is_quiet",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(head_seq__lt=models.F("next_seq")), name="session_head_behind_next"
+            ),
+        ]
+        indexes = [
+            # The claim's index: only rows with a wake time are in it, so idle sessions cost nothing (L2).
+            models.Index(
+                fields=["project", "priority", "wake_at"],
+                name="session_due",
+                condition=models.Q(wake_at__isnull=False),
+            ),
+            models.Index(fields=["project", "-created_at", "-id"], name="session_newest"),
+            models.Index(fields=["parent"], name="session_parent", condition=models.Q(parent__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or str(self.id)
+
+
+class TurnStatus(models.TextChoices):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class TurnReason(models.TextChoices):
+    """Why a turn ended. `length` is a succeeded turn, `filtered` a failed one."""
+
+    DONE = "done"
+    LENGTH = "length"
+    FILTERED = "filtered"
+    UNKNOWN_STOP = "unknown_stop"
+    INVALID_OUTPUT = "invalid_output"
+    LIMIT = "limit"
+    CRASH_LIMIT = "crash_limit"
+    AUTH = "auth"
+    QUOTA = "quota"
+    MODEL_NOT_FOUND = "model_not_found"
+    INVALID_REQUEST = "invalid_request"
+    RETRIES_EXHAUSTED = "retries_exhausted"
+    RETRY_TOO_LATE = "retry_too_late"
+    CONTEXT_TOO_LONG = "context_too_long"
+    CANCELLED = "cancelled"
+    ARCHIVED = "archived"
+
+
+class Turn(models.Model):
+    """From one delivered input to the answer, with every model and tool call between."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    session = models.ForeignKey(Session, models.CASCADE, related_name="turns")
+    number = models.IntegerField()
+    status = models.CharField(max_length=10, choices=TurnStatus, default=TurnStatus.RUNNING)
+    reason = models.CharField(max_length=20, choices=TurnReason, null=True, blank=True)
+    error = models.JSONField(null=True, blank=True)
+    started_at = CreatedAt()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    output_seq = models.BigIntegerField(null=True, blank=True)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    cached_tokens = models.BigIntegerField(default=0)
+    reasoning_tokens = models.BigIntegerField(default=0)
+    model_calls = models.IntegerField(default=0)
+    tool_calls = models.IntegerField(default=0)
+    cost = models.DecimalField(max_digits=18, decimal_places=9, null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["session", "number"], name="turn_number_unique"),
+            models.UniqueConstraint(
+                fields=["session"], condition=models.Q(status=TurnStatus.RUNNING), name="turn_one_running"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(status=TurnStatus.RUNNING, ended_at=None, reason=None)
+                | ~models.Q(status=TurnStatus.RUNNING)
+                & models.Q(ended_at__isnull=False, reason__isnull=False),
+                name="turn_end_is_whole",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.session_id}#{self.number}"

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class ToolsAppConfig(AppConfig):
+    name = "tools_app"
+    verbose_name = "Tools"
