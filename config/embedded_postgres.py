@@ -259,14 +259,14 @@ def _start(home: Path, options: Mapping[str, str]) -> _Running:
     _create(home, account, programs)
     (home / "data" / "postmaster.pid").unlink(missing_ok=True)
     socket_dir = _socket_dir(home, account)
-    log = _new_log(home, account)
-    settings = {**options, "unix_socket_directories": f'"{socket_dir}"'}
+    _new_log(home, account)
+    settings = {**options, "unix_socket_directories": _quoted(socket_dir)}
     flags = shlex.join(part for name, value in settings.items() for part in ("-c", f"{name}={value}"))
     deadline = time.monotonic() + START_LIMIT
     while True:
-        done = _pg_ctl(
-            home, account, programs, "start", "-w", "-t", str(START_LIMIT), "-l", str(log), "-o", flags
-        )
+        # A relative name of the log, because pg_ctl pastes it into a shell command.
+        words = ["-w", "-t", str(START_LIMIT), "-l", "../log", "-o", flags]
+        done = _pg_ctl(home, account, programs, "start", *words)
         running = _running(home)
         if running is not None:
             return running
@@ -275,7 +275,7 @@ def _start(home: Path, options: Mapping[str, str]) -> _Running:
             raise EmbeddedPostgresError(
                 f"the embedded PostgreSQL in {home} did not start: {done.stderr.strip()}\n{_log_end(home)}"
             )
-        log = _new_log(home, account)
+        _new_log(home, account)
         time.sleep(0.1)
 
 
@@ -365,7 +365,7 @@ def _pg_ctl(home: Path, account: Account, programs: Path, *words: str) -> subpro
             stdout=said,
             stderr=subprocess.STDOUT,
             env=_environment(home / "data"),
-            cwd="/",
+            cwd=home / "data",
         )
         said.seek(0)
         done.stderr = said.read()
@@ -377,13 +377,17 @@ def _environment(data: Path) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "PGDATA": str(data)}
 
 
-def _new_log(home: Path, account: Account) -> Path:
+def _quoted(path: Path) -> str:
+    """One element of a list setting, which splits at commas and drops spaces outside quotes."""
+    return '"' + str(path).replace('"', '""') + '"'
+
+
+def _new_log(home: Path, account: Account) -> None:
     log = home / "log"
     if log.exists():
         log.rename(home / "log.before")
     log.touch(mode=0o600)
     account.own(log)
-    return log
 
 
 def _log_end(home: Path) -> str:
