@@ -17,12 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 
-ABORT_MARGIN = 3.0
-"""Seconds before the deadline at which runs are aborted, so that their release still fits (L8)."""
-
-ABORT_SHARE = 0.15
-"""The margin as a share of a short limit: 3 s of the default 20 s, proportionally less below it."""
-
 
 class StopFlag:
     """Whether and how a loop has to end; see the module's docstring."""
@@ -46,12 +40,12 @@ class StopFlag:
 
     @property
     def deadline(self) -> float | None:
-        """`time.monotonic()` value at which the process is killed; None while running."""
+        """`time.monotonic()` value at which the process is killed; None before draining."""
         return self._deadline
 
     @property
     def abort_at(self) -> float | None:
-        """`time.monotonic()` value at which draining becomes aborting; None while running."""
+        """`time.monotonic()` value at which draining becomes aborting; None before draining."""
         return self._abort_at
 
     def is_set(self) -> bool:
@@ -82,13 +76,13 @@ class StopFlag:
 
         return remove
 
-    def drain(self, limit: float) -> None:
-        """Begin draining: aborted shortly before `limit` seconds from now, killed at `limit`."""
+    def drain(self, *, limit: float, margin: float) -> None:
+        """Begin draining: killed `limit` seconds from now, aborted `margin` seconds before that (L8)."""
         if self.draining:
             return
         now = time.monotonic()
         self._deadline = now + limit
-        self._abort_at = now + limit - min(ABORT_MARGIN, ABORT_SHARE * limit)
+        self._abort_at = now + max(0.0, limit - margin)
         self._draining.set()
         self._tell()
 
@@ -96,9 +90,7 @@ class StopFlag:
         """Begin aborting (and draining, if that has not begun)."""
         if self.aborting:
             return
-        if not self.draining:
-            self._deadline = self._abort_at = time.monotonic()
-            self._draining.set()
+        self._draining.set()
         self._aborting.set()
         self._tell()
 
