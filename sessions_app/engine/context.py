@@ -189,7 +189,8 @@ def _assistant_block(block: Mapping[str, Any]) -> dict[str, Any]:
             rest = {key: value for key, value in block.items() if key not in {"type", "text"}}
             return {"type": "thinking", "thinking": block.get("text", ""), **rest}
         case "tool_call":
-            rest = {key: value for key, value in block.items() if key != "arguments"}
-            return {**rest, "args": block.get("arguments", {})}
+            rest = {key: value for key, value in block.items() if key not in {"arguments", "arguments_raw"}}
+            # What the model really sent; the view makes something sendable of it.
+            return {**rest, "args": block.get("arguments_raw", block.get("arguments", {}))}
         case _:
             return dict(block)

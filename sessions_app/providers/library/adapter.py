@@ -1,0 +1,242 @@
+"""One model call through the library: always streamed, never retried, judged by what the transport saw."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from sessions_app.engine.resume import to_request
+from sessions_app.providers.library import errors, messages
+from sessions_app.providers.library.models import model_for
+from sessions_app.providers.library.stops import stop_of
+from sessions_app.providers.library.transport import FIRST_EVENT_WITHIN, QUIET_LIMIT, Watch, watching
+from sessions_app.providers.port import (
+    Category,
+    Delta,
+    ModelCallFailed,
+    ModelRequest,
+    OnDelta,
+    Reply,
+    Stop,
+    Usage,
+)
+
+# Settings that mean the same for every provider, under the config's names.
+_SETTINGS = {
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "seed": "seed",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "stop_sequences": "stop_sequences",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "tool_choice": "tool_choice",
+    "service_tier": "service_tier",
+    "reasoning": "thinking",
+}
+_OWN_SETTINGS = ("openai_", "anthropic_", "google_")
+# Settings that would take a call out of our hands: other transports, jobs and state at the provider.
+_REFUSED = frozenset(
+    {
+        "openai_transport",
+        "openai_background",
+        "openai_previous_response_id",
+        "openai_conversation_id",
+        "openai_native_tools",
+    }
+)
+
+
+class LibraryProvider:
+    """The port's provider over Pydantic AI, for every provider the library knows."""
+
+    def __init__(
+        self, *, first_event_within: float = FIRST_EVENT_WITHIN, quiet_limit: float = QUIET_LIMIT
+    ) -> None:
+        self._first_event_within = first_event_within
+        self._quiet_limit = quiet_limit
+
+    async def reply(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
+        """One streamed call; `ModelCallFailed` for everything that is not a whole reply."""
+        watch = Watch(first_event_within=self._first_event_within, quiet_limit=self._quiet_limit)
+        token = watching.set(watch)
+        stream: StreamedResponse | None = None
+        try:
+            model = model_for(request)
+            async with model_request_stream(
+                model,
+                _messages(request, model),
+                model_settings=_settings(request),
+                model_request_parameters=_parameters(request, model),
+            ) as stream:
+                async for event in stream:
+                    if on_delta is not None and (delta := _delta(event)) is not None:
+                        on_delta(delta)
+            response = stream.get()
+        except errors.FAILURES as error:
+            raise errors.failure_of(error, watch, _usage(stream)) from error
+        except errors.PARSING as error:
+            if watch.status is None:
+                raise  # before anything was sent: a mistake of ours, not an answer
+            raise errors.failure_of(error, watch, _usage(stream)) from error
+        finally:
+            watching.reset(token)
+        failure = errors.incomplete_failure(watch, messages.usage_of(response))
+        if failure is not None:
+            raise failure
+        return _reply(request, response, watch)
+
+
+def _messages(request: ModelRequest, model: Model) -> list[ModelMessage]:
+    view = to_request(list(request.messages), request.provider)
+    return messages.to_library(
+        view, provider=request.provider, system=model.system, instructions=request.instructions
+    )
+
+
+def _parameters(request: ModelRequest, model: Model) -> ModelRequestParameters:
+    tools = [
+        ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=tool.input_schema,
+            strict=False,  # the schema is sent as it was written
+        )
+        for tool in request.tools
+    ]
+    if request.output_schema is None:
+        return ModelRequestParameters(function_tools=tools)
+    native = bool(model.profile.get("supports_json_schema_output"))
+    return ModelRequestParameters(
+        function_tools=tools,
+        output_mode="native" if native else "prompted",
+        output_object=OutputObjectDefinition(json_schema=request.output_schema, name="output"),
+    )
+
+
+def _settings(request: ModelRequest) -> ModelSettings:
+    settings: dict[str, Any] = {}
+    unknown = []
+    for name, value in request.settings.items():
+        if name in _SETTINGS:
+            settings[_SETTINGS[name]] = value
+        elif name.startswith(_OWN_SETTINGS) and name not in _REFUSED:
+            settings[name] = value
+        else:
+            unknown.append(name)
+    if unknown:
+        raise ModelCallFailed(
+            f"unknown model settings: {', '.join(sorted(unknown))}",
+            category=Category.INVALID_REQUEST,
+            code="unknown_setting",
+        )
+    if request.provider == "openai":
+        # Sessions outlive what a provider stores (30 days), so nothing may depend on it: content and
+        # encrypted reasoning travel with each request.
+        settings.setdefault("openai_store", False)
+    return cast("ModelSettings", settings)
+
+
+def _usage(stream: StreamedResponse | None) -> Usage | None:
+    return None if stream is None else messages.usage_of(stream.get())
+
+
+def _reply(request: ModelRequest, response: ModelResponse, watch: Watch) -> Reply:
+    corrector = watch.corrector
+    usage = messages.usage_of(response)
+    content = messages.from_library(response, request.provider)
+    details = response.provider_details or {}
+    raw_stop = corrector.stop or response.finish_reason
+    stop = stop_of(corrector.protocol, raw_stop)
+    refusal = details.get("refusal")
+    if refusal:
+        stop = Stop.FILTERED
+        content = content or [{"type": "text", "text": str(refusal)}]
+    calls = any(block["type"] == "tool_call" for block in content)
+    if stop is Stop.DONE and calls:
+        stop = Stop.TOOL_CALLS
+    if stop is Stop.TOOL_CALLS and not calls:
+        raise _unusable("the reply says it calls tools and calls none", Category.MALFORMED, watch, usage)
+    if raw_stop == "MALFORMED_FUNCTION_CALL":
+        raise _unusable("the model's tool call could not be read", Category.MALFORMED, watch, usage)
+    if stop is Stop.DONE and not any(_says_something(block) for block in content):
+        raise _unusable("the reply is empty", Category.EMPTY, watch, usage)
+    return Reply(
+        content=content,
+        stop=stop,
+        raw_stop=raw_stop,
+        usage=usage,
+        time_to_first_token=watch.time_to_first_token,
+        provider_details=_plain(details),
+        model=response.model_name,
+        response_id=response.provider_response_id,
+        cost_usd=_cost(request, response),
+    )
+
+
+def _says_something(block: Mapping[str, Any]) -> bool:
+    return block["type"] == "tool_call" or bool(block["text"].strip())
+
+
+def _unusable(detail: str, category: Category, watch: Watch, usage: Usage) -> ModelCallFailed:
+    return ModelCallFailed(
+        detail,
+        category=category,
+        usage=usage,
+        may_be_billed=True,
+        time_to_first_token=watch.time_to_first_token,
+    )
+
+
+def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the library's details is worth keeping, as JSON."""
+    return {name: value for name, value in details.items() if isinstance(value, str | int | float | bool)}
+
+
+def _cost(request: ModelRequest, response: ModelResponse) -> str | None:
+    """The price in USD; None where it is not known. A server of one's own has no list price."""
+    if request.base_url is not None:
+        return None
+    try:
+        return str(response.cost().total_price)
+    except (LookupError, ValueError):
+        return None
+
+
+def _delta(event: ModelResponseStreamEvent) -> Delta | None:
+    if isinstance(event, PartStartEvent):
+        part = event.part
+        if isinstance(part, TextPart) and part.content:
+            return Delta(event.index, "text", part.content)
+        if isinstance(part, ThinkingPart) and part.content:
+            return Delta(event.index, "reasoning", part.content)
+        if isinstance(part, ToolCallPart) and isinstance(part.args, str) and part.args:
+            return Delta(event.index, "arguments", part.args)
+    elif isinstance(event, PartDeltaEvent):
+        delta = event.delta
+        if isinstance(delta, TextPartDelta) and delta.content_delta:
+            return Delta(event.index, "text", delta.content_delta)
+        if isinstance(delta, ThinkingPartDelta) and delta.content_delta:
+            return Delta(event.index, "reasoning", delta.content_delta)
+        if isinstance(delta, ToolCallPartDelta) and isinstance(delta.args_delta, str) and delta.args_delta:
+            return Delta(event.index, "arguments", delta.args_delta)
+    return None
