@@ -1,0 +1,88 @@
+# Tenure's tasks. `make help` lists them; each does the set-up it needs, and none needs anything but make, a
+# shell and Python 3.12.
+
+PY := .venv/bin/python
+MANAGE := $(PY) manage.py
+SETUP := sh config/bootstrap/setup.sh
+PG := $(PY) -m config.embedded_postgres
+# Stops the embedded PostgreSQL when a command ends, also by Ctrl-C, unless something else still uses it.
+STOP_AFTER = trap '$(PG) stop --if-unused >/dev/null' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
+# Development settings; an environment that says otherwise wins.
+export TENURE_DEBUG ?= 1
+export PYTHONUNBUFFERED := 1
+
+# The checks look at code, not at data: no server is started for them.
+CHECK_ENV := DATABASE_URL=postgresql://nobody@127.0.0.1:9/none
+CHECKS := check-style check-format check-types check-imports check-migrations check-openapi check-templates check-files
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-base demo run test check lock bench openapi format stop clean $(CHECKS)
+
+help:  ## list the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## make .venv with all locked dependencies, also those of development
+	@$(SETUP) dev
+
+setup-base:
+	@$(SETUP) base
+
+demo: setup-base  ## run an agent while its workers are killed, and show that nothing was lost
+	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) demo
+
+run: setup-base  ## serve the API, the admin and workers until Ctrl-C
+	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) dev
+
+test: setup  ## run the tests on a real PostgreSQL; ARGS="-k name" picks some
+	@$(PY) -m pytest $(ARGS)
+
+check: setup  ## run every linter and drift check
+	@+$(MAKE) --no-print-directory --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) -j 2 $(CHECKS)
+	@echo "check: ok"
+
+bench: setup-base  ## measure recovery times and durable steps per second
+	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) bench recovery && $(MANAGE) bench steps
+
+lock: setup  ## resolve the dependencies of pyproject.toml into the lock files again; ARGS=--upgrade moves all
+	@sh config/bootstrap/lock.sh $(ARGS)
+
+openapi: setup  ## write docs/reference/openapi.yaml from the code
+	@$(CHECK_ENV) $(MANAGE) spectacular --fail-on-warn --file docs/reference/openapi.yaml
+
+format: setup  ## format code and templates, and fix what linters can fix
+	@$(PY) -m ruff check --fix --exit-zero . && $(PY) -m ruff format .
+	@$(PY) -m djlint --reformat --quiet templates || true
+
+stop:  ## stop the embedded PostgreSQL
+	@if [ -x $(PY) ]; then $(PG) stop; fi
+
+clean:  ## remove .venv, caches and local data, the embedded database included
+	@if [ -x $(PY) ]; then $(PG) stop || true; $(PG) stop .tenure/test || true; fi
+	@rm -rf .venv .tenure .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles
+	@rm -rf tests/wire/node_modules
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+check-style:
+	@$(PY) -m ruff check .
+
+check-format:
+	@$(PY) -m ruff format --check --quiet . || { echo "make format would change files"; exit 1; }
+
+check-types:
+	@$(CHECK_ENV) $(PY) -m mypy
+
+check-imports:
+	@.venv/bin/lint-imports
+
+check-migrations:
+	@$(CHECK_ENV) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+check-openapi:
+	@mkdir -p .tenure && $(CHECK_ENV) $(MANAGE) spectacular --fail-on-warn --file .tenure/openapi.yaml
+	@diff -u docs/reference/openapi.yaml .tenure/openapi.yaml || { echo "make openapi writes it anew"; exit 1; }
+
+check-templates:
+	@if find templates -name '*.html' | grep -q .; then $(PY) -m djlint --check --lint --quiet templates; fi
+
+check-files:
+	@$(PY) config/bootstrap/tracked_files.py
