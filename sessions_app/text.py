@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from sessions_app.errors import Invalid
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 MAX_JSON_DEPTH = 200
@@ -30,12 +32,13 @@ _MIN_CUT_LIMIT = 64
 type OnNan = Literal["refuse", "null"]
 
 
-class UnstorableJson(ValueError):
+class UnstorableJson(Invalid):
     """The value can't be stored as JSON."""
 
-    def __init__(self, *, code: str, path: str, message: str) -> None:
-        super().__init__(f"{path or '/'}: {message}")
-        self.code = code
+    def __init__(self, *, problem: str, path: str, message: str) -> None:
+        error = {"path": path, "code": problem, "message": message}
+        super().__init__(f"{path or '/'}: {message}", errors=[error])
+        self.problem = problem
         self.path = path
         self.message = message
 
@@ -53,7 +56,7 @@ def clean_text(text: str) -> str:
 def clean_json(value: Any, *, on_nan: OnNan = "refuse") -> Any:
     """The same object where all of it can be stored, else a cleaned copy; the input is never changed.
 
-    Raises `UnstorableJson` with code `nan` (only with `on_nan="refuse"`) or `too_deep`. A value of a type
+    Raises `UnstorableJson` with problem `nan` (only with `on_nan="refuse"`) or `too_deep`. A value of a type
     that JSON doesn't have is a mistake of ours and a `TypeError`.
     """
     return value if _is_clean(value) else _cleaned(value, on_nan, ())
@@ -126,7 +129,7 @@ def _is_clean(value: Any) -> bool:
 def _cleaned(value: Any, on_nan: OnNan, path: tuple[str | int, ...]) -> Any:
     if len(path) > MAX_JSON_DEPTH:
         message = f"nested more than {MAX_JSON_DEPTH} levels deep"
-        raise UnstorableJson(code="too_deep", path=json_pointer(path), message=message)
+        raise UnstorableJson(problem="too_deep", path=json_pointer(path), message=message)
     match value:
         case str():
             return clean_text(value)
@@ -138,7 +141,7 @@ def _cleaned(value: Any, on_nan: OnNan, path: tuple[str | int, ...]) -> Any:
             if on_nan == "null":
                 return None
             message = f"{_nan_name(value)} is not a JSON number"
-            raise UnstorableJson(code="nan", path=json_pointer(path), message=message)
+            raise UnstorableJson(problem="nan", path=json_pointer(path), message=message)
         case None | bool() | int() | float():
             return value
         case _:
