@@ -1,7 +1,7 @@
 """Refuse committed files that only make sense on the machine they were made on.
 
-Lock files must name no address: where packages come from is a matter of each machine. No tracked file may hold
-the path of this checkout or of somebody's home.
+Lock files must name no address: where packages come from is a matter of each machine. No tracked file may
+hold the path of this checkout or of somebody's home.
 """
 
 import os
