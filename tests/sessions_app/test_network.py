@@ -38,15 +38,16 @@ class Server:
         self.heads: list[bytes] = []
         self.server_names: list[str | None] = []
         self.port = 0
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader, writer):
         self.connections += 1
+        self.writers.append(writer)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 self.heads.append(await reader.readuntil(b"\r\n\r\n"))
                 writer.write(self.answer)
                 await writer.drain()
-        writer.close()
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -60,8 +61,11 @@ async def serving(answer: bytes = OK, tls: ssl.SSLContext | None = None):
     server = await asyncio.start_server(state.serve, "127.0.0.1", 0, ssl=tls)
     state.port = server.sockets[0].getsockname()[1]
     async with server:
-        yield state
-        server.close_clients()
+        try:
+            yield state
+        finally:
+            for writer in state.writers:
+                writer.close()
 
 
 def answering(*answers):
