@@ -1,0 +1,44 @@
+"""Connections outside Django's: one for the heartbeat, one for LISTEN, one for NOTIFY, one for a sweeper.
+
+They need a session of their own on the server (an advisory lock, LISTEN), never wait behind other work and
+notice a silent network soon. Where `TENURE_DIRECT_DATABASE_URL` is given they go there, past a pooler.
+"""
+
+from typing import Any
+
+import psycopg
+from django.db import connections
+
+KEEPALIVE: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""A peer that went away without a word is noticed within about ten seconds, by the kernel."""
+
+RETRY_FIRST = 0.05
+RETRY_MAX = 5.0
+
+
+def connect(*, purpose: str, options: str = "") -> psycopg.Connection[tuple[Any, ...]]:
+    """A new connection in autocommit mode; `options` are server settings like `-c lock_timeout=2s`.
+
+    Raises `psycopg.OperationalError` if the database can't be reached within 5 seconds.
+    """
+    alias = "direct" if "direct" in connections else "default"
+    params: dict[str, Any] = connections[alias].get_connection_params()
+    # Django's adapters and cursors are for the ORM; these connections speak plain psycopg.
+    del params["context"], params["cursor_factory"]
+    given = " ".join(filter(None, [params.pop("options", ""), options]))
+    return psycopg.connect(
+        **KEEPALIVE | params | {"application_name": f"tenure {purpose}", "options": given},
+        autocommit=True,
+    )
+
+
+def backoff(failures: int, *, longest: float = RETRY_MAX) -> float:
+    """Seconds to wait after the given number of failures in a row (1 for the first)."""
+    return min(longest, RETRY_FIRST * 2.0 ** min(failures - 1, 16))
