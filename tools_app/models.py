@@ -86,7 +86,7 @@ class ToolCall(models.Model):
                     completed_at__isnull=False,
                 )
                 | ~models.Q(state=ToolCallState.COMPLETED)
-                & models.Q(outcome=None, content=None, completed_at=None),
+                & models.Q(outcome=None, content__isnull=True, completed_at=None),
                 name="tool_call_result_is_whole",
             ),
             models.CheckConstraint(
