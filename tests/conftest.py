@@ -6,6 +6,7 @@ server (the last one stops it) and need a database each: set `TENURE_TEST_DATABA
 """
 
 import os
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -23,6 +24,15 @@ def pytest_unconfigure() -> None:
 
     if test_settings.embedded_url:
         embedded_postgres.stop(test_settings.TEST_CLUSTER, only_if_unused=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The test database; before it is dropped, what committed code rang in this process lets go of it."""
+    yield
+    from sessions_app import wakeups
+
+    wakeups.close()
 
 
 @pytest.fixture(scope="session")
