@@ -6,9 +6,10 @@ what a provider would refuse, so a request stays the same, byte for byte, when t
 - **Ids.** A call id that is too long, holds other characters, or was used before becomes a hash of itself;
   a legal one stays. Ids are given out in the order of the calls, so a later message never changes an
   earlier id. Exact duplicates of a call inside one frame are sent once.
-- **Reasoning** goes back only to the provider that made it, and only signed. Where an OpenAI reasoning item
-  is left out, what followed it loses its stored item id (an item sent by id asks for its reasoning).
-  Reasoning that nothing follows is left out: it belongs to what came after it. No item id is sent twice.
+- **Reasoning** goes back only to the provider that made it, and only signed (OpenAI: and with its item id).
+  Where an OpenAI reasoning item is left out, what followed it loses its stored item id (an item sent by id
+  asks for its reasoning). Reasoning that nothing follows is left out: it belongs to what came after it. No
+  item id is sent twice.
 - **Text.** Empty blocks are left out; a result or a user message without content gets a placeholder.
 - **Arguments** are a JSON object within the size limit, names are legal, text is valid UTF-8.
 - **Roles.** Notes are ours and left out; summaries and checkpoints speak as the user. A request begins
@@ -189,10 +190,11 @@ class _Request:
         thinking = block.get("thinking", "")
         if self._provider in _WITHOUT_SIGNED_REASONING or not _is_sendable(thinking):
             return False
-        if not is_blank(block.get("signature")):
-            return _is_sendable(block["signature"])
-        # Further summaries of one reasoning item carry its id; only the first carries the signature.
         item = _item_id(block)
+        if not is_blank(block.get("signature")):
+            # A Responses reasoning item is named; without its name it could only go as plain text.
+            return _is_sendable(block["signature"]) and (item is not None or self._provider != "openai")
+        # Further summaries of one reasoning item carry its id; only the first carries the signature.
         last = before[-1] if before else {}
         return item is not None and last.get("type") == "thinking" and _item_id(last) == item
 
@@ -273,27 +275,32 @@ def _sent_arguments(arguments: Any) -> Any:
     """Arguments that every provider reads as a JSON object; a string that holds one stays as it is."""
     try:
         parsed = _parsed(arguments)
-        cleaned = clean_json(parsed, on_nan="null")
-        size = len(arguments if isinstance(arguments, str) else json.dumps(cleaned, ensure_ascii=False))
+        readable = {"invalid_arguments": _as_text(arguments)} if parsed is None else parsed
+        cleaned = clean_json(readable, on_nan="null")
+        sent = arguments if parsed and cleaned is readable and isinstance(arguments, str) else cleaned
+        size = len(sent if isinstance(sent, str) else json.dumps(sent, ensure_ascii=False))
     except (UnstorableJson, TypeError, ValueError, RecursionError):
         return {"note": "The arguments of this call are left out: they are not JSON that can be sent."}
     if size >= ARGUMENTS_LIMIT:
         return {"note": f"The arguments of this call are left out: they are {size} characters long."}
-    return arguments if cleaned is parsed and isinstance(arguments, str) and parsed else cleaned
+    return sent
 
 
-def _parsed(arguments: Any) -> dict[str, Any]:
-    if isinstance(arguments, dict):
-        return arguments
+def _parsed(arguments: Any) -> dict[str, Any] | None:
+    """The object that the arguments are, or None."""
     if arguments is None or (isinstance(arguments, str) and is_blank(arguments)):
         return {}
     if not isinstance(arguments, str):
-        return {"invalid_arguments": canonical(arguments) or type(arguments).__name__}
+        return arguments if isinstance(arguments, dict) else None
     try:
         value = json.loads(arguments, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        value = None
-    return value if isinstance(value, dict) else {"invalid_arguments": arguments}
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _as_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else canonical(arguments) or type(arguments).__name__
 
 
 def _refuse_constant(name: str) -> None:
