@@ -154,12 +154,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='session',
             name='last_turn',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sessions_app.turn'),
+            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', db_index=False, to='sessions_app.turn'),
         ),
         migrations.AddField(
             model_name='session',
             name='turn',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sessions_app.turn'),
+            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', db_index=False, to='sessions_app.turn'),
         ),
         migrations.CreateModel(
             name='ModelCall',

@@ -40,12 +40,16 @@ CREATE TRIGGER model_call_ends_once BEFORE UPDATE ON sessions_app_modelcall
     FOR EACH ROW WHEN (OLD.state <> 'started' AND NEW.state <> OLD.state)
     EXECUTE FUNCTION tenure_refuse('changing the end of a model call');
 
+-- A step updates its session's row in place; that needs room on the page (HOT).
+ALTER TABLE sessions_app_session SET (fillfactor = 60);
+
 CREATE TRIGGER worker_stays_dead BEFORE UPDATE ON sessions_app_worker
     FOR EACH ROW WHEN (OLD.dead AND NOT NEW.dead)
     EXECUTE FUNCTION tenure_refuse('reviving a dead worker');
 """
 
 UNDO = """
+ALTER TABLE sessions_app_session RESET (fillfactor);
 DROP TRIGGER worker_stays_dead ON sessions_app_worker;
 DROP TRIGGER model_call_ends_once ON sessions_app_modelcall;
 DROP TRIGGER input_is_taken_once ON sessions_app_input;

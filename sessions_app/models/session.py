@@ -52,8 +52,9 @@ class Session(models.Model):
     # Summary of the log, written with it (S7).
     status = models.CharField(max_length=12, choices=SessionStatus, default=SessionStatus.IDLE)
     waiting_on = models.JSONField(default=list, blank=True)
-    turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+")
-    last_turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+")
+    # Without indexes: a step that changes them can then update the row in place (HOT).
+    turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+", db_index=False)
+    last_turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+", db_index=False)
     turn_count = models.IntegerField(default=0)
     output_seq = models.BigIntegerField(null=True, blank=True)
     input_tokens = models.BigIntegerField(default=0)

@@ -1,0 +1,155 @@
+"""What a session does next. `plan_next` alone decides it, from data, and nothing else is stored about it (S4).
+
+The order: the unfinished tool batch, what is waited for, the end that the last reply asks for, steering inputs,
+the model call (first, retry, continuation), then one queued input. The shell (`runner`) carries the decision
+out, saves what happened and asks again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+
+class Tail(StrEnum):
+    """What the branch ends in, looking through notes and the like."""
+
+    NOTHING = "nothing"
+    OWED = "owed"  # a user message, a tool result, or a paused reply: the model's turn to speak
+    ANSWERED = "answered"  # a reply that ended by itself
+    LENGTH = "length"
+    FILTERED = "filtered"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    id: UUID
+    state: str  # of T1, not completed
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingInput:
+    id: UUID
+    delivery: str  # queued or steering
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The model call failed for good: how the turn ends."""
+
+    reason: str
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The model call failed and is asked again `delay` seconds from now, as retry number `number`."""
+
+    delay: float
+    number: int
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All that the decision depends on."""
+
+    turn_open: bool
+    tail: Tail
+    calls: Sequence[OpenCall] = ()
+    inputs: Sequence[WaitingInput] = ()  # undelivered, in queue order
+    failure: Failed | Retry | None = None  # of the call that this attempt just made
+    retry_later: bool = False  # a retry time lies ahead
+    crash_limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartTurn:
+    inputs: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    steering: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run these ready calls; others may be running already."""
+
+    ready: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitTools:
+    """Calls of this attempt are running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For people, backends, machines or children: release, and let them wake the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    retry: Retry | None  # None: the retry time is stored already
+
+
+@dataclass(frozen=True, slots=True)
+class EndTurn:
+    status: str
+    reason: str
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do."""
+
+
+type Decision = StartTurn | CallModel | RunTools | AwaitTools | Wait | BackOff | EndTurn | Rest
+
+# A reply that ends the turn whatever waits: nothing may be added to it.
+_ENDS_AT_ONCE = {
+    Tail.FILTERED: EndTurn(
+        "failed", "filtered", {"code": "filtered", "detail": "the provider's content filter ended the reply"}
+    ),
+    Tail.UNKNOWN: EndTurn(
+        "failed",
+        "unknown_stop",
+        {"code": "unknown_stop", "detail": "the reply ended for a reason that is not known"},
+    ),
+}
+_ENDS = {
+    Tail.ANSWERED: EndTurn("succeeded", "done"),
+    Tail.LENGTH: EndTurn("succeeded", "length"),
+}
+
+
+def plan_next(view: View) -> Decision:
+    """The next thing to do. Pure and total."""
+    steering = tuple(item.id for item in view.inputs if item.delivery == "steering")
+    if not view.turn_open:
+        if not view.inputs or view.crash_limited:
+            return Rest()
+        return StartTurn(steering or (view.inputs[0].id,))
+    if view.calls:
+        ready = tuple(call.id for call in view.calls if call.state == "ready")
+        if ready:
+            return RunTools(ready)
+        if any(call.state == "running" for call in view.calls):
+            return AwaitTools()
+        return Wait()
+    if view.tail in _ENDS_AT_ONCE:
+        return _ENDS_AT_ONCE[view.tail]
+    if isinstance(view.failure, Failed):
+        return EndTurn("failed", view.failure.reason, view.failure.error)
+    if steering:
+        return CallModel(steering)
+    if view.failure is not None:
+        return BackOff(view.failure)
+    if view.retry_later:
+        return BackOff(None)
+    return _ENDS.get(view.tail, CallModel())

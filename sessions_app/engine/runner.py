@@ -1,0 +1,402 @@
+"""One held session, from its claim to its release: plan, act, save, and again.
+
+A `Run` is a task on the worker's event loop. It touches the database only through its worker (`commit` for
+steps, `in_database` for the rest), so it holds no connection while a model streams or a tool runs (L10). It
+ends in one of four ways: released by a step, released by the tables' due time, lost (the fence refused it or
+the heart saw the lease gone; nothing is written), or stopped by a drain (what is finished is saved, what runs
+is settled by the end of the lease).
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+from uuid import UUID
+
+import structlog
+from django.conf import settings
+
+from sessions_app import entries, ids, leases, log, steps, tool_port
+from sessions_app.crashpoints import crash_point
+from sessions_app.engine import calling, following, plan, retry
+from sessions_app.engine.resume import Continue, plan_resume
+from sessions_app.engine.state import SessionState, open_call_places, reload
+from sessions_app.errors import LeaseLost, is_lease_lost
+from sessions_app.log import NewEntry
+from sessions_app.models import EndReason, Session
+from sessions_app.providers.port import Category, ModelCallFailed, Reply, Stop
+from sessions_app.tool_port import Call, Completed, ToolContext, ToolOutcome
+
+logger = structlog.get_logger(__name__)
+
+_CALLS_NOT_RUN = frozenset({Stop.LENGTH, Stop.FILTERED, Stop.UNKNOWN})
+
+
+class Holder(Protocol):
+    """What a run needs of its worker."""
+
+    worker_id: int
+    draining: bool
+
+    async def commit(self, step: steps.StepWrite) -> steps.StepResult: ...
+
+    async def in_database[T](self, function: Callable[..., T], *args: Any) -> T: ...
+
+    def gives_way(self, held_since: float) -> bool:
+        """Whether a session held since then should let others go first."""
+        ...
+
+
+@dataclasses.dataclass(slots=True)
+class _Happened:
+    """What an act brought, on its way into the next step."""
+
+    entries: list[NewEntry] = dataclasses.field(default_factory=list)
+    message: int | None = None
+    calls: list[Call] = dataclasses.field(default_factory=list)
+    results: list[Completed] = dataclasses.field(default_factory=list)
+    model_call_end: steps.ModelCallEnd | None = None
+    resumed: bool = False
+    resets_crashes: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.results)
+
+
+class Run:
+    """The run of one claimed session; `run` is the task's body, `stop` and `lose` come from the worker."""
+
+    def __init__(self, holder: Holder, state: SessionState) -> None:
+        self.holder = holder
+        self.state = state
+        self.log = logger.bind(session=str(state.id), attempt=state.attempt, worker=holder.worker_id)
+        self.held_since = asyncio.get_running_loop().time()
+        self.tools: dict[asyncio.Task[ToolOutcome], Call] = {}
+        self.lost = False
+
+    async def run(self) -> None:
+        """Until the session is released, lost or stopped; raises only for faults of the worker itself."""
+        try:
+            await self._go_on()
+        except asyncio.CancelledError:
+            if not self.lost:
+                await self._save_finished_tools()
+                await self._end(EndReason.DRAIN if self.holder.draining else EndReason.CRASH)
+                if not self.holder.draining:
+                    return  # cancelled by something of this session's own: the worker goes on (A16)
+            raise
+        except Exception as error:  # noqa: BLE001 - one session's fault must not stop the others (A17)
+            if is_lease_lost(error):
+                self.log.info("run.lost")
+            else:
+                # Counted like a crash, so that a session that always fails here stops at the crash limit.
+                self.log.exception("run.failed")
+                await self._end(EndReason.CRASH)
+        finally:
+            await self._stop_tools()
+
+    async def _end(self, reason: str) -> None:
+        def end() -> bool:
+            return leases.end_lease(
+                self.state.id, reason=reason, worker=self.holder.worker_id, attempt=self.state.attempt
+            )
+
+        crash_point("release.before")
+        await self.holder.in_database(end)
+
+    async def _go_on(self) -> None:
+        happened = self._resume() if self.state.turn is not None and self.state.lease_end else _Happened()
+        while True:
+            draining = self.holder.draining
+            gives_way = self.holder.gives_way(self.held_since)
+            course = following.follow(self.state, may_act=not draining and not gives_way)
+            moved = await self._save(happened, course)
+            happened = _Happened()
+            if moved:
+                await self.holder.in_database(reload, self.state)
+                continue
+            match course.act:
+                case following.LetGo(saved=saved):
+                    if not saved:
+                        await self._end(EndReason.DRAIN if draining else EndReason.RELEASED)
+                    return
+                case following.CallModel(call_id=call_id):
+                    happened = await self._call_model(call_id)
+                case following.RunTools(start=start):
+                    happened = await self._run_tools(start)
+
+    # --- resuming ------------------------------------------------------------------------------------
+
+    def _resume(self) -> _Happened:
+        """Tell once what the last lease left, and settle orphans that no row stands for (S9)."""
+        state = self.state
+        left: Mapping[str, Any] = state.lease_end or {}
+        verdict = plan_resume(state.context.messages, open_calls=open_call_places(state))
+        repaired = list(left.get("settled", ()))
+        orphans = []
+        for message, block in getattr(verdict, "repaired", ()):
+            call = state.context.messages[message]["content"][block]
+            orphans.append(entries.orphan_result(call, turn=state.turn))
+            repaired.append(call.get("tool_call") or call["id"])
+        if isinstance(verdict, Continue):
+            # A partial reply at the end (imported ones only; ours are never saved) is no base to go on from.
+            state.context.truncate(verdict.keep)
+        resumed = entries.session_resumed(
+            attempt=state.attempt, reason=left["reason"], repaired=repaired, turn=state.turn
+        )
+        return _Happened(entries=[resumed, *orphans], resumed=True)
+
+    # --- saving --------------------------------------------------------------------------------------
+
+    async def _save(self, happened: _Happened, course: following.Course) -> bool:
+        """Commit what happened with what follows; returns whether new work arrived meanwhile.
+
+        Raises `LeaseLost`. The state is brought up to date with what was saved.
+        """
+        state = self.state
+        if not happened and course.then == steps.Then():
+            return False
+        step = steps.StepWrite(
+            session=state.id,
+            attempt=state.attempt,
+            work_rev=state.work_rev,
+            entries=tuple(happened.entries),
+            message=happened.message,
+            calls=tuple(happened.calls),
+            results=tuple(happened.results),
+            model_call_end=happened.model_call_end,
+            resumed=happened.resumed,
+            resets_crashes=happened.resets_crashes,
+            then=course.then,
+        )
+        result = await self.holder.commit(step)
+        match result:
+            case steps.Saved(moved=moved, first_seq=first_seq):
+                self._note(happened.entries, first_seq)
+                if happened.resumed:
+                    state.lease_end = None
+                if not moved:
+                    self._note(course.then.entries, first_seq + len(happened.entries))
+                    self._follow_up(course)
+                return moved
+            case steps.Reload():
+                # Only the tables know how far it got; this attempt's memory of the log starts over.
+                raise LeaseLost("the outcome of a commit had to be looked up", reason="reload")
+            case steps.Refused(error=error):
+                raise error
+            case steps.Lost(reason=reason):
+                raise LeaseLost(reason=reason)
+
+    def _note(self, saved: tuple[NewEntry, ...] | list[NewEntry], first_seq: int) -> None:
+        """Take saved entries into the context."""
+        for seq, entry in enumerate(saved, start=first_seq):
+            if entry.kind in {"user_message", "assistant_message", "tool_result", "model_call_failed"}:
+                self.state.append(seq, entry.kind, entry.data)
+                self.state.own_seqs.add(seq)
+
+    def _follow_up(self, course: following.Course) -> None:
+        state = self.state
+        then = course.then
+        state.turn, state.turn_count = course.turn, course.turn_count
+        if then.turn_end is not None:
+            state.crash_count = 0
+        if then.turn_end is not None or then.model_call is not None:
+            state.failure = None
+            state.retry_later = False
+        if course.delivered:
+            taken = {item.id for item in course.delivered}
+            state.inputs = [item for item in state.inputs if item.id not in taken]
+        for call_id in then.start_calls:
+            state.calls[call_id] = dataclasses.replace(state.calls[call_id], state="running")
+
+    # --- the model -----------------------------------------------------------------------------------
+
+    async def _call_model(self, call_id: UUID) -> _Happened:
+        state = self.state
+        crash_point("model.before")
+        request = await calling.request_for(state, call_id, self.holder.in_database)
+        try:
+            reply = await calling.ask(request)
+            crash_point("model.after")
+            blocks, calls = self._calls_of(reply)
+        except ModelCallFailed as failure:
+            return self._failed(call_id, failure)
+        turn = self._turn()
+        state.failure = None
+        message = NewEntry(kind="assistant_message", data=calling.message(request, reply, blocks), turn=turn)
+        refused = [(call, call.result) for call in calls if call.result is not None]
+        started = [call for call in calls if call.state == "running"]
+        state.calls = {call.id: call for call in calls if call.state != "completed"}
+        return _Happened(
+            entries=[
+                message,
+                *(entries.tool_started(call) for call in started),
+                *entries.tool_results(refused),
+            ],
+            message=0,
+            calls=calls,
+            model_call_end=steps.ModelCallEnd(
+                id=call_id,
+                turn=turn,
+                state="succeeded",
+                usage=reply.usage,
+                first_token_seconds=reply.time_to_first_token,
+            ),
+            # None of its calls can have been interrupted yet; with outside calls their results decide (R9).
+            resets_crashes=not started,
+        )
+
+    def _calls_of(self, reply: Reply) -> tuple[list[dict[str, Any]], list[Call]]:
+        """The reply's blocks as saved, and its calls; a reply that ended early runs none (R4)."""
+        state = self.state
+        if reply.stop in _CALLS_NOT_RUN:
+            return reply.content, []
+        blocks, calls = tool_port.runtime().prepare(
+            state.document, session=state.id, turn=self._turn(), blocks=reply.content
+        )
+        if reply.stop is Stop.TOOL_CALLS and not calls:
+            raise ModelCallFailed(
+                "the reply announced tool calls and held none",
+                category=Category.EMPTY,
+                usage=reply.usage,
+                may_be_billed=True,
+                provider_details=reply.provider_details,
+            )
+        if self.holder.draining:
+            # A planned stop begins nothing new: the next attempt starts these.
+            calls = [dataclasses.replace(c, state="ready") if c.state == "running" else c for c in calls]
+        return blocks, calls
+
+    def _failed(self, call_id: UUID, failure: ModelCallFailed) -> _Happened:
+        state = self.state
+        text_id = ids.encode("mcl", call_id)
+        verdict = retry.classify(
+            failure, failures_so_far=state.failures, call_id=text_id, policy=calling.retry_policy()
+        )
+        if isinstance(verdict, retry.EndTurn):
+            state.failure = plan.Failed(verdict.reason, verdict.error)
+        else:
+            state.failure = plan.Retry(verdict.seconds, verdict.retry, failure.detail)
+        self.log.info("model_call.failed", category=failure.category.value, detail=failure.detail)
+        data = calling.failure(state, text_id, failure)
+        usage = failure.usage or steps.NO_USAGE
+        return _Happened(
+            entries=[NewEntry(kind="model_call_failed", data=data, turn=state.turn)],
+            model_call_end=steps.ModelCallEnd(
+                id=call_id,
+                turn=self._turn(),
+                state="failed",
+                usage=usage,
+                error={"code": failure.category.value, "detail": failure.detail},
+                may_be_billed=failure.may_be_billed,
+                first_token_seconds=failure.time_to_first_token,
+            ),
+        )
+
+    def _turn(self) -> UUID:
+        if self.state.turn is None:
+            raise RuntimeError("a model call without an open turn")
+        return self.state.turn
+
+    # --- tools ---------------------------------------------------------------------------------------
+
+    async def _run_tools(self, start: tuple[UUID, ...]) -> _Happened:
+        """Start what is ready and return the first results; outside tools run at once, internal ones in order."""
+        state = self.state
+        known = {call.id for call in self.tools.values()}
+        for call in state.calls.values():
+            if call.state == "running" and call.id not in known:
+                self.tools[asyncio.create_task(self._run_outside(call))] = call
+        for call_id in start:
+            call = state.calls[call_id]
+            if call.tool_class == "internal":
+                await self._run_internal(call)
+        if not self.tools:
+            return _Happened()
+        done, _ = await asyncio.wait(self.tools, return_when=asyncio.FIRST_COMPLETED)
+        return self._results_of(done)
+
+    def _results_of(self, done: set[asyncio.Task[ToolOutcome]]) -> _Happened:
+        results = []
+        for task in sorted(done, key=lambda task: self.tools[task].position):
+            call = self.tools.pop(task)
+            results.append(Completed(call, "running", task.result()))
+            self.state.calls.pop(call.id, None)
+        return _Happened(
+            entries=entries.tool_results((done.call, done.result) for done in results),
+            results=results,
+            resets_crashes=True,
+        )
+
+    async def _run_outside(self, call: Call) -> ToolOutcome:
+        crash_point("tool.before")
+        limit = call.time_limit or settings.TENURE.tool_time_limit
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await tool_port.runtime().run_outside(call, self._context(call))
+        except TimeoutError:
+            text = (
+                f"The tool did not finish within its time limit of {limit:g} s and was stopped; "
+                "what it had begun outside may have happened."
+            )
+            return ToolOutcome("failed", [{"type": "text", "text": text}])
+        crash_point("tool.after")
+        return outcome
+
+    async def _run_internal(self, call: Call) -> None:
+        """Effect and result in one transaction: never half done (T)."""
+        placed = await self.holder.in_database(
+            run_internal, call, self._context(call), self.holder.worker_id, self.state.attempt
+        )
+        self.state.calls.pop(call.id, None)
+        self._note([placed.entry], placed.seq)
+
+    def _context(self, call: Call) -> ToolContext:
+        return ToolContext(
+            project=self.state.project,
+            session=self.state.id,
+            attempt=self.state.attempt,
+            token=ids.encode("tcl", call.id),
+            config=self.state.document,
+        )
+
+    async def _save_finished_tools(self) -> None:
+        """A result in hand when the run has to stop is still a result (A76)."""
+        done = {task for task in self.tools if task.done() and not task.cancelled() and not task.exception()}
+        if done:
+            nothing = following.Course(
+                steps.Then(), following.LetGo(saved=False), self.state.turn, self.state.turn_count
+            )
+            try:
+                await self._save(self._results_of(done), nothing)
+            except LeaseLost:
+                self.log.info("run.lost")
+
+    async def _stop_tools(self) -> None:
+        for task in self.tools:
+            task.cancel()
+        await asyncio.gather(*self.tools, return_exceptions=True)
+        self.tools.clear()
+
+
+def run_internal(call: Call, context: ToolContext, worker: int, attempt: int) -> log.Placed:
+    """Run an internal tool inside the fence and save its result with its effect; returns the result's entry."""
+    crash_point("internal.before")
+    with leases.fence(call.session, worker=worker, attempt=attempt) as session:
+        result = tool_port.runtime().run_internal(call, context, session)
+        crash_point("internal.effect")
+        placed = _save_internal(session, call, result, attempt)
+    crash_point("internal.committed")
+    return placed
+
+
+def _save_internal(session: Session, call: Call, result: ToolOutcome, attempt: int) -> log.Placed:
+    (placed,) = log.append(session, entries.tool_result(call, result), attempt=attempt)
+    with log.hot_cursor() as cursor:
+        tool_port.runtime().complete_calls(cursor, [Completed(call, call.state, result)])
+    session.crash_count = 0
+    session.save()
+    return placed
+
+
+type InDatabase = Callable[..., Awaitable[Any]]

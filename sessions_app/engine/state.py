@@ -1,0 +1,210 @@
+"""A held session in memory: what was read when it was claimed, kept up to date with what this attempt saves.
+
+The decoded context lives here, so a long history is decoded once per claim and not once per call. Nothing in
+here is the truth: after a lost lease it is thrown away, and when the tables moved on (`work_rev`) the parts
+that others write are read again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import BooleanField, ExpressionWrapper, Q
+
+from sessions_app import tool_port
+from sessions_app.engine import plan
+from sessions_app.engine.context import Context, EntryRow
+from sessions_app.entry_kinds import CONVERSATION, Actor, Blocks
+from sessions_app.models import AgentConfig, Entry, Input, InputState, Session
+from sessions_app.models.fields import ClockTimestamp
+from sessions_app.tool_port import Call
+
+# Failed calls count towards the retry budget and a script's position, so they are read with the conversation.
+_READ = (*CONVERSATION, "model_call_failed")
+_CHUNK = 2000  # entries fetched at a time
+
+_TAILS = {
+    "length": plan.Tail.LENGTH,
+    "filtered": plan.Tail.FILTERED,
+    "unknown": plan.Tail.UNKNOWN,
+    "paused": plan.Tail.OWED,
+    "tool_calls": plan.Tail.OWED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedInput:
+    id: UUID
+    delivery: str
+    content: Blocks
+    actor: Actor
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionState:
+    id: UUID
+    project: UUID
+    attempt: int
+    work_rev: int
+    config_id: UUID
+    document: Mapping[str, Any]
+    turn: UUID | None
+    turn_count: int
+    crash_count: int
+    lease_end: dict[str, Any] | None
+    retry_later: bool
+    inputs: list[QueuedInput] = field(default_factory=list)
+    calls: dict[UUID, Call] = field(default_factory=dict)
+    context: Context = field(default_factory=Context)
+    tail: plan.Tail = plan.Tail.NOTHING
+    failure: plan.Failed | plan.Retry | None = None
+    failures: int = 0  # failed model calls of the current budget
+    script_position: int = 0
+    synced_seq: int = 0  # entries up to here are in the context
+    own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
+
+    def view(self) -> plan.View:
+        return plan.View(
+            turn_open=self.turn is not None,
+            tail=self.tail,
+            calls=[plan.OpenCall(call.id, call.state) for call in self.calls.values()],
+            inputs=[plan.WaitingInput(item.id, item.delivery) for item in self.inputs],
+            failure=self.failure,
+            retry_later=self.retry_later,
+            crash_limited=self.crash_count >= settings.TENURE.crash_limit,
+        )
+
+    def append(self, seq: int, kind: str, data: Mapping[str, Any]) -> None:
+        """Take the next entry of the branch into the context."""
+        if kind == "model_call_failed":
+            self.failures += 1
+            if data.get("plays_script"):
+                self.script_position = data.get("script_next") or self.script_position + 1
+            return
+        self.context.append(EntryRow(seq, None, kind, data))
+        if kind == "assistant_message":
+            self.failures = 0
+            self.script_position = data.get("script_next") or self.script_position + 1
+            self.tail = _TAILS.get(data.get("stop", ""), plan.Tail.ANSWERED)
+        elif kind in {"user_message", "tool_result"}:
+            if kind == "user_message":
+                self.failures = 0  # steering gives the retry a fresh budget (R6)
+            self.tail = plan.Tail.OWED
+
+
+def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
+    """The states of newly claimed sessions (id -> attempt); five queries for any number of them."""
+    states = {}
+    for row in _rows(claims):
+        states[row["id"]] = SessionState(
+            id=row["id"],
+            project=row["project_id"],
+            attempt=claims[row["id"]],
+            work_rev=row["work_rev"],
+            config_id=row["config_id"],
+            document=document_of(row["config_id"]),
+            turn=row["turn_id"],
+            turn_count=row["turn_count"],
+            crash_count=row["crash_count"],
+            lease_end=row["lease_end"],
+            retry_later=row["retry_later"],
+        )
+    _read_entries(states)
+    _read_inputs(states)
+    _read_calls(states)
+    return states
+
+
+def reload(state: SessionState) -> None:
+    """Read again what others write: the row, new entries, inputs and open calls."""
+    for row in _rows([state.id]):
+        state.work_rev = row["work_rev"]
+        state.turn = row["turn_id"]
+        state.turn_count = row["turn_count"]
+        state.crash_count = row["crash_count"]
+        state.retry_later = row["retry_later"]
+        if row["config_id"] != state.config_id:
+            state.config_id = row["config_id"]
+            state.document = document_of(row["config_id"])
+    _read_entries({state.id: state})
+    _read_inputs({state.id: state})
+    _read_calls({state.id: state})
+
+
+def _rows(session_ids: Iterable[UUID]) -> Iterable[dict[str, Any]]:
+    later = ExpressionWrapper(Q(retry_at__gt=ClockTimestamp()), output_field=BooleanField())
+    return Session.objects.filter(pk__in=list(session_ids)).values(
+        "id",
+        "project_id",
+        "work_rev",
+        "config_id",
+        "turn_id",
+        "turn_count",
+        "crash_count",
+        "lease_end",
+        retry_later=later,
+    )
+
+
+def _read_entries(states: Mapping[UUID, SessionState]) -> None:
+    # Held sessions that are read again have their own start; new ones begin at the beginning.
+    start = min((state.synced_seq for state in states.values()), default=0)
+    rows = (
+        Entry.objects.filter(session_id__in=list(states), seq__gt=start, kind__in=_READ)
+        .order_by("session_id", "seq")
+        .values_list("session_id", "seq", "kind", "data")
+    )
+    for session_id, seq, kind, data in rows.iterator(chunk_size=_CHUNK):
+        state = states[session_id]
+        if seq in state.own_seqs:
+            state.own_seqs.discard(seq)
+        else:
+            state.append(seq, kind, data)
+        state.synced_seq = seq
+
+
+def _read_inputs(states: Mapping[UUID, SessionState]) -> None:
+    for state in states.values():
+        state.inputs = []
+    rows = Input.objects.filter(session_id__in=list(states), state=InputState.RECEIVED).order_by("rank")
+    for row in rows:
+        states[row.session_id].inputs.append(QueuedInput(row.id, row.delivery, row.content, row.actor))
+
+
+def _read_calls(states: Mapping[UUID, SessionState]) -> None:
+    calls = tool_port.runtime().open_calls(list(states))
+    for session_id, state in states.items():
+        state.calls = {call.id: call for call in calls.get(session_id, ())}
+
+
+_documents: dict[UUID, Mapping[str, Any]] = {}
+_MAX_DOCUMENTS = 1000
+
+
+def document_of(config_id: UUID) -> Mapping[str, Any]:
+    """A config's document. Configs never change, so a process reads each one once."""
+    document = _documents.get(config_id)
+    if document is None:
+        document = AgentConfig.objects.values_list("document", flat=True).get(pk=config_id)
+        if len(_documents) >= _MAX_DOCUMENTS:
+            _documents.pop(next(iter(_documents)))
+        _documents[config_id] = document
+    return document
+
+
+def open_call_places(state: SessionState) -> Sequence[tuple[int, int]]:
+    """Where the open calls stand in the context: (message index, block index)."""
+    wanted = {call.call_id for call in state.calls.values()}
+    if not wanted:
+        return []
+    places = []
+    for at, message in enumerate(state.context.messages):
+        if message["role"] == "assistant" and isinstance(message["content"], list):
+            places += [
+                (at, index)
+                for index, block in enumerate(message["content"])
+                if block.get("type") == "tool_call" and block.get("id") in wanted
+            ]
+    return places

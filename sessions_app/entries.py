@@ -1,0 +1,75 @@
+"""Entries as the code makes them: one builder for each kind that is written in more than one place. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from sessions_app import ids
+from sessions_app.entry_kinds import Actor, Blocks, ToolResult, TurnEnded, TurnStarted, UserMessage
+from sessions_app.log import NewEntry
+from sessions_app.tool_port import INTERRUPTED, Call, ToolOutcome
+
+
+def tool_result(call: Call, result: ToolOutcome) -> NewEntry:
+    data = ToolResult(
+        tool_call=ids.encode("tcl", call.id),
+        id=call.call_id,
+        name=call.name,
+        outcome=result.outcome,
+        content=result.content,
+    )
+    return NewEntry(kind="tool_result", data=data, turn=call.turn)
+
+
+def tool_results(results: Iterable[tuple[Call, ToolOutcome]]) -> list[NewEntry]:
+    return [tool_result(call, result) for call, result in results]
+
+
+def orphan_result(call: dict[str, Any], *, turn: UUID | None) -> NewEntry:
+    """For a call of imported, forked or rewound history that has neither a result nor a row."""
+    data = ToolResult(
+        tool_call=call.get("tool_call") or "",
+        id=call["id"],
+        name=call["name"],
+        outcome="interrupted",
+        content=[{"type": "text", "text": INTERRUPTED}],
+    )
+    return NewEntry(kind="tool_result", data=data, turn=turn)
+
+
+def tool_started(call: Call) -> NewEntry:
+    data = {"tool_call": ids.encode("tcl", call.id), "name": call.name}
+    return NewEntry(kind="tool_started", data=data, turn=call.turn)
+
+
+def user_message(*, input_id: UUID, delivery: str, content: Blocks, actor: Actor, turn: UUID) -> NewEntry:
+    data = UserMessage(input=ids.encode("inp", input_id), delivery=delivery, content=content)
+    return NewEntry(kind="user_message", data=data, actor=actor, turn=turn)
+
+
+def turn_started(*, turn: UUID, number: int) -> NewEntry:
+    return NewEntry(kind="turn_started", data=TurnStarted(number=number), turn=turn)
+
+
+def turn_ended(
+    *,
+    turn: UUID,
+    number: int,
+    status: str,
+    reason: str,
+    error: dict[str, Any] | None,
+    actor: Actor | None = None,
+) -> NewEntry:
+    data = TurnEnded(number=number, status=status, reason=reason, error=error)
+    if actor is None:
+        return NewEntry(kind="turn_ended", data=data, turn=turn)
+    return NewEntry(kind="turn_ended", data=data, turn=turn, actor=actor)
+
+
+def session_waiting(waiting_on: Sequence[dict[str, Any]], *, turn: UUID | None) -> NewEntry:
+    return NewEntry(kind="session_waiting", data={"waiting_on": list(waiting_on)}, turn=turn)
+
+
+def session_resumed(*, attempt: int, reason: str, repaired: Sequence[str], turn: UUID | None) -> NewEntry:
+    data = {"attempt": attempt, "reason": reason, "repaired_tool_calls": list(repaired)}
+    return NewEntry(kind="session_resumed", data=data, turn=turn)

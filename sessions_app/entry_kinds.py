@@ -1,0 +1,289 @@
+"""What can stand in the log: every kind of entry with the shape of its `data`.
+
+The reference (`docs/reference/entries.md`) is generated from these types. Ids inside `data` are TypeIDs,
+durations are seconds. Content is a list of blocks as described in the API reference.
+"""
+
+from typing import Any, NotRequired, TypedDict
+
+type Block = dict[str, Any]
+type Blocks = list[Block]
+
+
+class Actor(TypedDict):
+    """Who did it. `kind` is user, key, external or system."""
+
+    kind: str
+    id: str
+    name: str
+
+
+SYSTEM: Actor = {"kind": "system", "id": "tenure", "name": "Tenure"}
+
+
+class UserMessage(TypedDict):
+    """An input, delivered to the model."""
+
+    input: str
+    delivery: str
+    content: Blocks
+
+
+class AssistantMessage(TypedDict):
+    """A saved reply. `stop` is done, tool_calls, length, filtered, paused or unknown; `raw_stop` the provider's."""
+
+    model_call: str
+    provider: str
+    model: str
+    content: Blocks
+    stop: str
+    raw_stop: str | None
+    usage: dict[str, int]
+    script_next: NotRequired[int]
+
+
+class ToolResult(TypedDict):
+    """The one result of a call; `id` is the call's id as the provider gave it, `tool_call` ours."""
+
+    tool_call: str
+    id: str
+    name: str
+    outcome: str
+    content: Blocks
+    answered: NotRequired[bool]
+
+
+class Checkpoint(TypedDict):
+    """A summary that stands for everything up to `covers_seq`."""
+
+    summary: str
+    covers_seq: int
+
+
+class Note(TypedDict):
+    """A remark for people; the model does not see it."""
+
+    text: str
+
+
+class SessionCreated(TypedDict):
+    config: str
+    profile: str | None
+    name: str
+    labels: dict[str, str]
+
+
+class SessionUpdated(TypedDict):
+    """What was changed, with the new values."""
+
+    changes: dict[str, Any]
+
+
+class SessionWaiting(TypedDict):
+    waiting_on: list[dict[str, Any]]
+
+
+class SessionResumed(TypedDict):
+    """First entry of an attempt whose predecessor died, was drained or was taken away in the middle of a turn.
+
+    `repaired_tool_calls` are the calls that were settled since, as interrupted or to be run again.
+    """
+
+    attempt: int
+    reason: str
+    repaired_tool_calls: list[str]
+
+
+class TurnStarted(TypedDict):
+    number: int
+
+
+class TurnEnded(TypedDict):
+    number: int
+    status: str
+    reason: str
+    error: dict[str, Any] | None
+
+
+class ModelCallFailed(TypedDict):
+    """`category` names the kind of fault, `detail` says it in words."""
+
+    model_call: str
+    category: str
+    status: int | None
+    code: str | None
+    detail: str
+    retry_after: float | None
+    may_be_billed: bool
+    plays_script: NotRequired[bool]
+    script_next: NotRequired[int]
+
+
+class RetryScheduled(TypedDict):
+    """`retry` counts from 1; `delay` is the wait from now, seconds."""
+
+    retry: int
+    delay: float
+    reason: str
+
+
+class ToolStarted(TypedDict):
+    tool_call: str
+    name: str
+
+
+class ToolCallUpdated(TypedDict):
+    """Progress, or an answer that came after the result."""
+
+    tool_call: str
+    update: str
+    content: Blocks
+
+
+class ApprovalRequested(TypedDict):
+    approval: str
+    tool_call: str
+    name: str
+    arguments: Any
+    rule: str | None
+
+
+class ApprovalDecided(TypedDict):
+    approval: str
+    decision: str
+    reason: str | None
+
+
+class ApprovalClosed(TypedDict):
+    approval: str
+    state: str
+
+
+class QuestionAsked(TypedDict):
+    question: str
+    tool_call: str
+    questions: list[dict[str, Any]]
+
+
+class QuestionAnswered(TypedDict):
+    question: str
+    answers: list[dict[str, Any]]
+
+
+class QuestionClosed(TypedDict):
+    question: str
+    state: str
+
+
+class InputReceived(TypedDict):
+    input: str
+    delivery: str
+    content: Blocks
+
+
+class InputUpdated(TypedDict):
+    input: str
+    changes: dict[str, Any]
+
+
+class InputCancelled(TypedDict):
+    input: str
+    reason: str
+
+
+class ConfigChanged(TypedDict):
+    config: str
+    previous: str
+
+
+class LimitWarning(TypedDict):
+    limit: str
+    used: str
+    of: str
+
+
+class LimitReached(TypedDict):
+    limit: str
+    used: str
+    of: str
+
+
+class ChildStarted(TypedDict):
+    child: str
+    tool_call: str
+
+
+class ChildEnded(TypedDict):
+    child: str
+    status: str
+    reason: str
+
+
+class MachineAttached(TypedDict):
+    machine: str
+
+
+class MachineDetached(TypedDict):
+    machine: str
+
+
+class CommandUpdated(TypedDict):
+    command: str
+    state: str
+
+
+class BranchMoved(TypedDict):
+    """From here on the branch continues behind `to_seq`."""
+
+    to_seq: int
+    from_seq: int
+
+
+class Archived(TypedDict):
+    pass
+
+
+class Restored(TypedDict):
+    pass
+
+
+KINDS: dict[str, type] = {
+    "user_message": UserMessage,
+    "assistant_message": AssistantMessage,
+    "tool_result": ToolResult,
+    "checkpoint": Checkpoint,
+    "note": Note,
+    "session_created": SessionCreated,
+    "session_updated": SessionUpdated,
+    "session_waiting": SessionWaiting,
+    "session_resumed": SessionResumed,
+    "turn_started": TurnStarted,
+    "turn_ended": TurnEnded,
+    "model_call_failed": ModelCallFailed,
+    "retry_scheduled": RetryScheduled,
+    "tool_started": ToolStarted,
+    "tool_call_updated": ToolCallUpdated,
+    "approval_requested": ApprovalRequested,
+    "approval_decided": ApprovalDecided,
+    "approval_closed": ApprovalClosed,
+    "question_asked": QuestionAsked,
+    "question_answered": QuestionAnswered,
+    "question_closed": QuestionClosed,
+    "input_received": InputReceived,
+    "input_updated": InputUpdated,
+    "input_cancelled": InputCancelled,
+    "config_changed": ConfigChanged,
+    "limit_warning": LimitWarning,
+    "limit_reached": LimitReached,
+    "child_started": ChildStarted,
+    "child_ended": ChildEnded,
+    "machine_attached": MachineAttached,
+    "machine_detached": MachineDetached,
+    "command_updated": CommandUpdated,
+    "branch_moved": BranchMoved,
+    "archived": Archived,
+    "restored": Restored,
+}
+
+# What a conversation is rebuilt from; every other kind stands around it.
+CONVERSATION = ("user_message", "assistant_message", "tool_result", "checkpoint", "note")

@@ -1,0 +1,58 @@
+"""The due time of a locked session: facts from the tables, the decision from `due`, the columns set (S11)."""
+
+from typing import Any
+
+from django.conf import settings
+
+from sessions_app import due, entries, log, tool_port
+from sessions_app.models import Delivery, Input, InputState, Session, SessionStatus
+from sessions_app.models.fields import ClockTimestamp
+
+
+def facts_of(session: Session) -> due.Facts:
+    """What the due time depends on, read under the session's lock."""
+    waiting = set(
+        Input.objects.filter(session=session, state=InputState.RECEIVED)
+        .values_list("delivery", flat=True)
+        .distinct()
+    )
+    calls = tool_port.runtime().facts([session.id]).get(session.id, tool_port.CallFacts())
+    return due.Facts(
+        archived=session.archived_at is not None,
+        open_turn=session.turn_id is not None,
+        steering=Delivery.STEERING in waiting,
+        queued=Delivery.QUEUED in waiting,
+        crash_limited=session.crash_count >= settings.TENURE.crash_limit,
+        ready_call=calls.ready,
+        open_calls=calls.open_calls,
+        awaiting=calls.awaiting,
+        retry_at=session.retry_at,
+        deadline=calls.deadline,
+    )
+
+
+def reschedule(session: Session) -> None:
+    """Set status, `waiting_on` and `wake_at` of a locked session without a lease; the caller saves it.
+
+    A wait that is new is also an entry (S7). A leased session keeps its status: its worker reschedules.
+    """
+    decision = due.decide(facts_of(session))
+    waiting_on = [dict(item) for item in decision.waiting_on]
+    if decision.status == SessionStatus.WAITING and not _same_wait(session.waiting_on, waiting_on):
+        log.append(session, entries.session_waiting(waiting_on, turn=session.turn_id))
+    session.status = decision.status
+    session.waiting_on = waiting_on
+    session.wake_at = wake_value(decision.wake)
+    session.updated_at = ClockTimestamp()
+
+
+def wake_value(wake: due.Wake) -> Any:
+    """What is stored for a wake: "now" is the database's now."""
+    return ClockTimestamp() if wake == "now" else wake
+
+
+def _same_wait(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+    def keys(items: list[dict[str, Any]]) -> set[tuple[Any, Any]]:
+        return {(item.get("kind"), item.get("id")) for item in items}
+
+    return keys(before) == keys(after)

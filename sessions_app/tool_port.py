@@ -1,0 +1,168 @@
+"""The engine's view of tools. `tools_app` implements it; nothing here names a table of its.
+
+The methods that take part in a transaction run inside the engine's own, under the session's lock.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
+
+import psycopg
+
+from sessions_app.providers.port import ToolSpec
+
+if TYPE_CHECKING:
+    from sessions_app.models import Session
+
+type Blocks = list[dict[str, Any]]
+
+INTERRUPTED = "Tool call was interrupted; its external outcome is unknown."
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a call brought: `outcome` is succeeded, failed, denied, cancelled or interrupted."""
+
+    outcome: str
+    content: Blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a saved reply, as the engine holds it. `state` is one of T1."""
+
+    id: UUID
+    session: UUID
+    turn: UUID
+    call_id: str
+    name: str
+    tool_class: str
+    rerun_safe: bool
+    arguments: Any
+    position: int
+    state: str
+    time_limit: float | None = None  # seconds; outside tools, always set for those
+    deadline: float | None = None  # seconds from its creation; a waiting call that fails when it passes
+    result: ToolOutcome | None = None  # calls that were refused before they could run (T3)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The result of a call that is being saved; it must still be in `from_state`.
+
+    From `running` also by the same `attempt`, which has to be given then.
+    """
+
+    call: Call
+    from_state: str
+    result: ToolOutcome
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What the due time needs to know of a session's calls."""
+
+    open_calls: int = 0
+    ready: bool = False
+    deadline: datetime | None = None
+    awaiting: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the end of a lease or of a turn did to calls: results to log, and calls that will run again."""
+
+    results: list[tuple[Call, ToolOutcome]] = field(default_factory=list)
+    rerun: list[Call] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool may know. `token` is its idempotency token: the call's own id."""
+
+    project: UUID
+    session: UUID
+    attempt: int
+    token: str
+    config: Mapping[str, Any]
+
+
+class ToolRuntime(Protocol):
+    def known_names(self) -> Collection[str]:
+        """The tools that this deployment offers, for a config's warnings."""
+
+    def specs(self, config: Mapping[str, Any]) -> Sequence[ToolSpec]:
+        """What the model is offered under this config document."""
+
+    def prepare(
+        self, config: Mapping[str, Any], *, session: UUID, turn: UUID, blocks: Blocks
+    ) -> tuple[Blocks, list[Call]]:
+        """The reply's blocks as they are saved, and a row for each tool call among them, in order. Pure.
+
+        Call blocks get `tool_call` ("tcl_…") and ids that are unique in the reply; exact duplicates of a call
+        are dropped. Each call comes in the state it is inserted in: outside tools `running` (S5), internal
+        ones `ready`, custom ones `waiting`; unknown and disabled tools and arguments that do not fit
+        `completed`, with the result, which the caller writes to the log like any other.
+        """
+
+    def insert_calls(self, cursor: psycopg.Cursor[Any], rows: Sequence[tuple[Call, int, int]]) -> None:
+        """Store new calls: (call, seq of the message it stands in, attempt)."""
+
+    def start_calls(self, cursor: psycopg.Cursor[Any], rows: Sequence[tuple[UUID, int]]) -> None:
+        """`ready` -> `running` for (call id, attempt); fails as `complete_calls` does."""
+
+    def complete_calls(self, cursor: psycopg.Cursor[Any], rows: Sequence[Completed]) -> None:
+        """Store results. A call that is not in the state it is completed from fails the whole statement.
+
+        That is `Conflict`; in a pipeline, where the answer comes later, `psycopg.errors.RestrictViolation`.
+        """
+
+    def open_calls(self, session_ids: Iterable[UUID]) -> dict[UUID, list[Call]]:
+        """Calls without a result, by session, in call order."""
+
+    def facts(self, session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
+        """For the due time; sessions without open calls are missing."""
+
+    def settle(self, session_id: UUID, *, attempt: int) -> Settled:
+        """The lease of `attempt` ended: give its running calls a result or make them ready again (T4)."""
+
+    def close(self, session_id: UUID, *, reason: str) -> Settled:
+        """The turn ends: complete every open call as cancelled, and close what waits for people (I6)."""
+
+    def expire(self, session_id: UUID) -> Settled:
+        """Complete the waiting calls whose deadline has passed as failed (S12).
+
+        For whoever looks at a session because of a deadline, under its lock, before asking `facts` again.
+        """
+
+    def undue_sql(self) -> str:
+        """A SELECT of the session ids that have work by tools' tables: ready calls, past deadlines (S11)."""
+
+    async def run_outside(self, call: Call, context: ToolContext) -> ToolOutcome:
+        """Run an outside tool; its own failures are an outcome. Time limits are the caller's."""
+
+    def run_internal(self, call: Call, context: ToolContext, session: "Session") -> ToolOutcome:
+        """Run an internal tool inside the open fence, in a savepoint.
+
+        `session` is the locked row as the fence gave it. The tool may change it and append entries through
+        it; the caller saves it. A failure of the tool undoes all that and is an outcome; database errors that may
+        pass (`database.is_transient`) and a lost lease are raised.
+        """
+
+
+_runtime: ToolRuntime | None = None
+
+
+def register(runtime: ToolRuntime) -> None:
+    """Called once, by the app that brings the tools, when Django is ready."""
+    global _runtime  # noqa: PLW0603 - the one registration
+    _runtime = runtime
+
+
+def runtime() -> ToolRuntime:
+    if _runtime is None:
+        raise RuntimeError("no tool runtime is registered; is tools_app in INSTALLED_APPS?")
+    return _runtime
