@@ -117,3 +117,8 @@ class Lobby:
             link = Link(connection, int(message))
             link.hold()
             links.append(link)
+
+    def close(self) -> None:
+        """Nobody announces itself any more."""
+        self._inside.close()
+        self._door.close()

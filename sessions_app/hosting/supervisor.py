@@ -45,7 +45,7 @@ ABORT_GRACE = 1.0
 """Seconds that aborted loops get to release what they hold."""
 
 RELEASE_LIMIT = 5.0
-"""Seconds for which a leaving supervisor tries to release what its loops left."""
+"""Seconds for which a leaving supervisor tries to release what its loops left; less if a drain is shorter."""
 
 IDLE_TURN = 1.0
 """Longest time between two turns; everything that is urgent wakes it."""
@@ -326,11 +326,13 @@ class Supervisor:
     # leave
 
     def _leave(self) -> int:
-        until = time.monotonic() + RELEASE_LIMIT
+        until = time.monotonic() + min(RELEASE_LIMIT, settings.TENURE.worker_drain_timeout)
         while self._releases.left and time.monotonic() < until:
             for key, _ in self._selector.select(min(self._pause(), max(0.0, until - time.monotonic()))):
                 key.data()
             self._releases.tick()
+        self._selector.close()
+        self._lobby.close()
         left = self._releases.left
         (log.error if left else log.info)("runworker.stopped", unreleased=left)
         return 1 if left else 0
