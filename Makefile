@@ -59,7 +59,7 @@ stop:  ## stop the embedded PostgreSQL
 clean:  ## remove .venv, caches and local data, the embedded database included
 	@if [ -x $(PY) ]; then $(PG) stop || true; $(PG) stop .tenure/test || true; fi
 	@rm -rf .venv .tenure .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles
-	@rm -rf tests/wire/node_modules
+	@rm -rf tests/wire/node_modules tests/wire/.npm
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-style:

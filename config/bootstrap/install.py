@@ -78,7 +78,7 @@ def run(command: list[str], what: str) -> None:
             collected += line.startswith("Collecting ")
             if line.startswith("Installing collected"):
                 say(f"    {collected} packages fetched; unpacking")
-            elif time.monotonic() - shown > 3:
+            elif line.startswith("Collecting ") and time.monotonic() - shown > 3:
                 shown = time.monotonic()
                 say(f"    {collected} packages so far")
     if process.returncode:

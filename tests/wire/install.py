@@ -84,8 +84,18 @@ def find_node() -> Node:
     return found
 
 
-def _run(command: list[str], what: str, *, path: str | None = None) -> None:
-    env = os.environ | ({"PATH": path} if path else {})
+def _npm_environment(node: Path) -> dict[str, str]:
+    """npm starts with `env node`, which must find this Node and not a broken shim before it; and its cache is
+    in HOME, which may be empty or closed."""
+    variables = {"PATH": os.pathsep.join([str(node.parent), os.environ.get("PATH", os.defpath)])}
+    home = os.environ.get("HOME")
+    if not home or not os.access(home, os.W_OK):
+        variables |= {"HOME": str(HERE), "npm_config_cache": str(HERE / ".npm")}
+    return variables
+
+
+def _run(command: list[str], what: str, *, variables: dict[str, str] | None = None) -> None:
+    env = os.environ | (variables or {})
     try:
         done = subprocess.run(
             command, cwd=HERE, env=env, capture_output=True, text=True, timeout=INSTALL_LIMIT, check=False
@@ -120,12 +130,10 @@ def ensure_aimock() -> Path:
             return CLI
         node = node_on_path() or node_from_wheel() or _install_node()
         # No install scripts: nothing of this package has to be built, and nothing may run at install time.
-        # npm itself starts with `env node`, which must find this Node and not a broken shim before it.
-        path = os.pathsep.join([str(node.node.parent), os.environ.get("PATH", os.defpath)])
         _run(
             [*node.npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
             "npm ci in tests/wire",
-            path=path,
+            variables=_npm_environment(node.node),
         )
         if not CLI.exists():
             raise InstallError(f"npm ci succeeded, but {CLI.name} of aimock is not where it should be")
