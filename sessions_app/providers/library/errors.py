@@ -57,7 +57,9 @@ def failure_of(error: BaseException, watch: Watch, usage: Usage | None) -> Model
             None, error.provider_error_code or error.provider_error_type, str(error)
         )
         return _failed(str(error), category, watch, usage, code=error.provider_error_code)
-    return _failed(f"the answer could not be read: {error}", Category.MALFORMED, watch, usage)
+    return incomplete_failure(watch, usage) or _failed(
+        f"the answer could not be read: {error}", Category.MALFORMED, watch, usage
+    )
 
 
 def stream_failure(error: StreamError, watch: Watch, usage: Usage | None) -> ModelCallFailed:

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass
@@ -40,7 +40,7 @@ class WireServer:
         self.received: list[Received] = []
         self.left = asyncio.Event()
 
-    async def __aenter__(self) -> "WireServer":
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = self._server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
@@ -51,7 +51,9 @@ class WireServer:
         self._server.close_clients()
         await self._server.wait_closed()
 
-    def play(self, raw: str | bytes | list[bytes], *, status: int = 200, end: str = "clean", **headers: str) -> None:
+    def play(
+        self, raw: str | bytes | list[bytes], *, status: int = 200, end: str = "clean", **headers: str
+    ) -> None:
         """Queue an answer; header names are given with underscores."""
         chunks = raw if isinstance(raw, list) else [raw.encode() if isinstance(raw, str) else raw]
         kind = "text/event-stream" if status == 200 else "application/json"
@@ -63,7 +65,8 @@ class WireServer:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             method, path, _ = head[0].split(" ")
             headers = {
-                name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(":") for line in head[1:] if line)
             }
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.received.append(Received(method, path, headers, json.loads(body) if body else None))
