@@ -1,7 +1,7 @@
 """What every test shares: the database server of the run, and its URL for processes that tests start.
 
 The server is the one of `DATABASE_URL`, or the embedded one with its data in `.tenure/test`: started by
-tests/settings.py, stopped here when the run ends, also by Ctrl-C. Several runs at once share the embedded
+tests/settings.py and stopped by it when the run ends, also by Ctrl-C. Several runs at once share the embedded
 server (the last one stops it) and need a database each: set `TENURE_TEST_DATABASE`.
 """
 
@@ -13,17 +13,8 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from config import embedded_postgres
-
 # Processes started by tests are real ones with the real settings; DATABASE_URL tells them where to look.
 os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
-
-
-def pytest_unconfigure() -> None:
-    from tests import settings as test_settings
-
-    if test_settings.embedded_url:
-        embedded_postgres.stop(test_settings.TEST_CLUSTER, only_if_unused=True)
 
 
 @pytest.fixture(scope="session")
