@@ -1,4 +1,4 @@
-"""Errors with a code, a status and data; one handler renders them as problem+json. The docstring is the default text."""
+"""Errors with a code, a status and data; one handler renders them. The docstring is the default text."""
 
 from typing import Any
 

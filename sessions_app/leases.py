@@ -93,13 +93,17 @@ def register_worker(*, owner: str, capacity: int, liveness: str = Liveness.LOCK)
 
 
 # One round trip: renew, and read back what this worker holds. A row marked dead is not renewed (L5).
+# The row is locked first: an UPDATE that had to wait for somebody who only locked it would store the time from
+# before the wait (A7).
 HEARTBEAT = """
-WITH beat AS (
-    UPDATE sessions_app_worker
+WITH locked AS MATERIALIZED (
+    SELECT id FROM sessions_app_worker WHERE id = %(worker)s AND NOT dead FOR NO KEY UPDATE
+), beat AS (
+    UPDATE sessions_app_worker AS worker
     SET renewed_at = clock_timestamp(), expires_at = clock_timestamp() + make_interval(secs => %(ttl)s),
         lock_free_at = NULL
-    WHERE id = %(worker)s AND NOT dead
-    RETURNING draining)
+    FROM locked WHERE worker.id = locked.id AND NOT worker.dead
+    RETURNING worker.draining)
 SELECT beat.draining, pg_backend_pid(),
     EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = %(class)s AND objid = %(worker)s
             AND objsubid = 2 AND pid = pg_backend_pid()

@@ -124,18 +124,13 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Reload:
-    """The step is saved, but how far is only known to the tables: read the session again."""
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """The database refused this one step for good."""
 
     error: Exception
 
 
-type StepResult = Saved | Lost | Reload | Refused
+type StepResult = Saved | Lost | Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,35 +219,46 @@ _DELIVER_INPUTS = """
 UPDATE sessions_app_input i SET state = 'delivered', turn_id = r.turn_id
 FROM jsonb_to_recordset(%s::jsonb) AS r (id uuid, turn_id uuid) WHERE i.id = r.id AND i.state = 'received'
 """
-_READ_BACK = "SELECT id FROM sessions_app_entry WHERE id = ANY(%s)"
+_READ_BACK_ENTRIES = "SELECT id, seq FROM sessions_app_entry WHERE id = ANY(%s)"
+_READ_BACK_MODEL_CALLS = "SELECT id FROM sessions_app_modelcall WHERE id = ANY(%s)"
 
 
 def commit_steps(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
     """Save `steps`, at most one per session, as far as `worker` still holds them. Results in their order.
 
-    Raises `psycopg.OperationalError` and the like when the database is away: nothing is known to be saved
-    then, and the same call may be repeated.
+    Raises `psycopg.OperationalError` and the like when the database is away; the same call may be repeated,
+    what was saved all the same is found by its ids.
     """
+    results = _commit_all(worker, steps)
+    _ring(steps, results)
+    return results
+
+
+def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
+    alone = len(steps) == 1
     try:
-        results = _commit(worker, steps, skip_busy=len(steps) > 1)
+        results = _commit(worker, steps, skip_busy=not alone)
     except (psycopg.Error, Conflict) as error:
         if outcome_is_unknown(error):
             connection.close()
             return _look_up(worker, steps)
-        if len(steps) == 1:
-            if isinstance(error, psycopg.DataError | psycopg.IntegrityError | Conflict):
-                logger.error("step.refused", session=str(steps[0].session), error=str(error))
-                return [Refused(error)]
+        if isinstance(error, psycopg.errors.UniqueViolation) and alone:
+            # Perhaps our own ids, from a try whose outcome could not be looked up before.
+            found = _find(worker, steps)[0]
+            if found is not None:
+                return [found]
+        if not alone:
+            results = [None] * len(steps)
+        elif isinstance(error, psycopg.DataError | psycopg.IntegrityError | Conflict):
+            logger.exception("step.refused", session=str(steps[0].session))
+            return [Refused(error)]
+        else:
             raise
-        results = [None] * len(steps)
     # Busy ones, and after a refusal all of them, each alone.
-    final = [
-        result if result is not None else commit_steps(worker, [step])[0]
+    return [
+        result if result is not None else _commit_all(worker, [step])[0]
         for step, result in zip(steps, results, strict=True)
     ]
-    if len(steps) > 1 or any(isinstance(result, Saved) for result in final):
-        _ring(steps, final)
-    return final
 
 
 def _ring(steps: Sequence[StepWrite], results: Sequence[StepResult]) -> None:
@@ -269,21 +275,45 @@ def _ring(steps: Sequence[StepWrite], results: Sequence[StepResult]) -> None:
 
 
 def _look_up(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
-    """The answer to COMMIT got lost: find out under the lock which steps are saved, and repeat the others."""
+    """The answer to COMMIT got lost: find what was saved, repeat what was not (S10)."""
+    return [
+        found if found is not None else _commit_all(worker, [step])[0]
+        for step, found in zip(steps, _find(worker, steps), strict=True)
+    ]
+
+
+def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
+    """How far each step is saved already, by the ids that were made before the first try."""
+    sessions = [step.session for step in steps]
+    entries = [entry.id for step in steps for entry in (*step.entries, *step.then.entries)]
+    model_calls = [step.then.model_call.id for step in steps if step.then.model_call is not None]
     raw = raw_connection()
     with raw.transaction(), psycopg.Cursor(raw) as cursor:
         # Waits for the lost transaction, should its backend still be at it.
-        cursor.execute(LOCK_SESSION, ([step.session for step in steps],))
-        marks = [entry.id for step in steps for entry in step.entries or step.then.entries]
-        cursor.execute(_READ_BACK, (marks,))
-        found = {row[0] for row in cursor.fetchall()}
-    results: list[StepResult] = []
+        cursor.execute(LOCK_SESSION, (sessions,))
+        locked = {row[0]: _Locked(*row[1:]) for row in cursor}
+        cursor.execute(LOCK_LEASES, (sessions, worker))
+        held = dict(cursor.fetchall())
+        cursor.execute(_READ_BACK_ENTRIES, (entries,))
+        seqs = dict(cursor.fetchall())
+        cursor.execute(_READ_BACK_MODEL_CALLS, (model_calls,))
+        calls = {row[0] for row in cursor}
+    found: list[Saved | None] = []
     for step in steps:
-        if any(entry.id in found for entry in step.entries or step.then.entries):
-            results.append(Reload())
+        then = step.then
+        followed = (
+            any(entry.id in seqs for entry in then.entries)
+            or (then.model_call is not None and then.model_call.id in calls)
+            or (then.release is not None and held.get(step.session) != step.attempt)
+        )
+        mine = [seqs[entry.id] for entry in (*step.entries, *then.entries) if entry.id in seqs]
+        if not mine and not followed:
+            found.append(None)
         else:
-            results += commit_steps(worker, [step])
-    return results
+            row = locked[step.session]
+            moved = not followed and then != Then()
+            found.append(Saved(moved=moved, first_seq=min(mine, default=row.next_seq), work_rev=row.work_rev))
+    return found
 
 
 def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list[StepResult | None]:
@@ -446,7 +476,7 @@ class _Batch:
             cursor.execute(_DELETE_LEASES, (self.released,))
 
 
-def _turn_row(
+def _turn_row(  # noqa: PLR0917 - the columns of a row
     turn: UUID, usage: Usage, model_calls: int, tool_calls: int, output_seq: int | None, end: TurnEnd | None
 ) -> dict[str, Any]:
     return {

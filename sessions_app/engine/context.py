@@ -112,6 +112,11 @@ class Context:
         self.messages.append(message)
         self._seqs.append(entry[0])
 
+    def truncate(self, keep: int) -> None:
+        """Leave out everything behind the first `keep` messages."""
+        del self.messages[keep:]
+        del self._seqs[keep:]
+
 
 def artifacts_of(messages: Iterable[Message]) -> list[str]:
     """The ids of the artifacts whose bytes a request with these messages needs, each once, in order."""

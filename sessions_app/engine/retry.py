@@ -11,9 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 from sessions_app.providers.port import Category, ModelCallFailed
 
-MAX_RETRIES = 8
-FIRST_DELAY = 1.0  # seconds
-LONGEST_DELAY = 60.0
 LONGEST_RETRY_AFTER = 24 * 3600.0  # a longer wait is for people to decide about
 _JITTER = 0.25  # of the delay, taken off
 _SPREAD = 0.05  # of Retry-After, put on, so that the waiters do not return in one instant
@@ -29,6 +26,18 @@ _FINAL: dict[Category, str] = {
     Category.SCRIPT_EXHAUSTED: "invalid_request",
     Category.CONTEXT_TOO_LONG: "context_too_long",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How often and how soon (R2): at most `limit` retries, after `first` seconds doubling to `longest`."""
+
+    limit: int = 8
+    first: float = 1.0
+    longest: float = 60.0
+
+
+STANDARD = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,12 @@ class EndTurn:
 
 
 def classify(
-    failure: ModelCallFailed, *, failures_so_far: int, call_id: str, now: datetime | None = None
+    failure: ModelCallFailed,
+    *,
+    failures_so_far: int,
+    call_id: str,
+    policy: Policy = STANDARD,
+    now: datetime | None = None,
 ) -> RetryAfter | EndTurn:
     """Decide about `failure`, of the call `call_id`, after `failures_so_far` earlier ones of the same budget.
 
@@ -74,23 +88,25 @@ def classify(
                 failure, f"{failure.detail} (the provider says to come back at {until:%Y-%m-%dT%H:%M:%SZ})"
             ),
         )
-    if failures_so_far >= MAX_RETRIES:
+    if failures_so_far >= policy.limit:
         said = "" if asked is None else f", the last one asking to wait {asked:g} s"
         return EndTurn(
             reason="retries_exhausted",
             error=_error(failure, f"{failure.detail} (failed {failures_so_far + 1} times{said})"),
         )
     return RetryAfter(
-        seconds=delay(failures_so_far=failures_so_far, call_id=call_id, retry_after=asked),
+        seconds=delay(failures_so_far=failures_so_far, call_id=call_id, retry_after=asked, policy=policy),
         retry=failures_so_far + 1,
         category=failure.category,
     )
 
 
-def delay(*, failures_so_far: int, call_id: str, retry_after: float | None = None) -> float:
+def delay(
+    *, failures_so_far: int, call_id: str, retry_after: float | None = None, policy: Policy = STANDARD
+) -> float:
     """Seconds until the next try."""
     share = _share(call_id, failures_so_far)
-    base = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures_so_far, 16))
+    base = min(policy.longest, policy.first * 2.0 ** min(failures_so_far, 16))
     own = base * (1 - _JITTER * share)
     if retry_after is None:
         return own

@@ -9,7 +9,7 @@ is settled by the end of the lease).
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -85,7 +85,7 @@ class Run:
                 if not self.holder.draining:
                     return  # cancelled by something of this session's own: the worker goes on (A16)
             raise
-        except Exception as error:  # noqa: BLE001 - one session's fault must not stop the others (A17)
+        except Exception as error:  # one session's fault must not stop the others (A17)
             if is_lease_lost(error):
                 self.log.info("run.lost")
             else:
@@ -179,9 +179,6 @@ class Run:
                     self._note(course.then.entries, first_seq + len(happened.entries))
                     self._follow_up(course)
                 return moved
-            case steps.Reload():
-                # Only the tables know how far it got; this attempt's memory of the log starts over.
-                raise LeaseLost("the outcome of a commit had to be looked up", reason="reload")
             case steps.Refused(error=error):
                 raise error
             case steps.Lost(reason=reason):
@@ -397,6 +394,3 @@ def _save_internal(session: Session, call: Call, result: ToolOutcome, attempt: i
     session.crash_count = 0
     session.save()
     return placed
-
-
-type InDatabase = Callable[..., Awaitable[Any]]
