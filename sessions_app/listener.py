@@ -10,7 +10,6 @@ is no transaction, so a connection that is silent because nothing happens can be
 end is gone, also behind a proxy that answers TCP keepalives itself, at no cost in `pg_stat_database`.
 """
 
-import os
 import selectors
 import threading
 import time
@@ -24,6 +23,7 @@ from psycopg.pq import ExecStatus
 
 from sessions_app import own_connection
 from sessions_app.notifier import EVERYTHING, channel_of
+from sessions_app.nudge import Nudge
 
 logger = structlog.get_logger(__name__)
 
@@ -110,7 +110,7 @@ class Listener:
         self._new: list[_Subscription] = []
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self._nudged: tuple[int, int] | None = None  # a pipe that interrupts the thread's wait
+        self._nudge: Nudge | None = None
         self._wire: _Wire | None = None
 
     def subscribe(self, kind: str, callback: Callback) -> Callable[[], None]:
@@ -124,12 +124,13 @@ class Listener:
             self._subscriptions.append(subscription)
             self._new.append(subscription)
             if self._thread is None and not self._closing.is_set():
-                self._nudged = os.pipe()
-                for end in self._nudged:
-                    os.set_blocking(end, False)
-                self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+                self._nudge = Nudge()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._nudge,), name="listener", daemon=True
+                )
                 self._thread.start()
-        self._nudge()
+        if self._nudge is not None:
+            self._nudge.give()
 
         def unsubscribe() -> None:
             with self._lock:
@@ -147,27 +148,18 @@ class Listener:
     def close(self, *, limit: float = 2.0) -> None:
         """End the thread and its connection."""
         self._closing.set()
-        self._nudge()
-        if self._thread is not None:
+        if self._thread is not None and self._nudge is not None:
+            self._nudge.give()
             self._thread.join(limit)
 
-    def _nudge(self) -> None:
-        with self._lock:
-            if self._nudged is None:
-                return
-            try:
-                os.write(self._nudged[1], b"!")
-            except BlockingIOError:
-                return  # it is full of nudges already
-
-    def _run(self) -> None:
+    def _run(self, nudge: Nudge) -> None:
         failures = 0
         while not self._closing.is_set():
             try:
                 self._wire = _Wire()
                 self._announce()
                 while not self._closing.is_set():
-                    self._turn(self._wire)
+                    self._turn(self._wire, nudge)
                     failures = 0
             except psycopg.Error as error:
                 failures += 1
@@ -178,45 +170,31 @@ class Listener:
                     self._wire.close()
                     self._wire = None
             self._closing.wait(own_connection.backoff(failures))
-        self._forget_nudges()
+        nudge.close()
 
     def _announce(self) -> None:
         """On a new connection everybody is new."""
         with self._lock:
             self._new = list(self._subscriptions)
 
-    def _turn(self, wire: _Wire) -> None:
+    def _turn(self, wire: _Wire, nudge: Nudge) -> None:
         """Wait for whatever comes first: words, new subscriptions, the time for a ping or for giving up."""
         wire.keep_alive()
         with self._lock:
             new, self._new = self._new, []
         if new:
             wire.listen(new)
-        ready = self._wait(wire)
+        with selectors.DefaultSelector() as selector:
+            selector.register(wire.socket, selectors.EVENT_READ)
+            selector.register(nudge, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(max(0.0, wire.patience()))}
+        nudge.take()
         if wire.socket in ready:
             listening, heard = wire.receive()
             for subscription in listening:
                 self._call(subscription, None)
             if heard:
                 self._fan_out(heard)
-
-    def _wait(self, wire: _Wire) -> set[int]:
-        if self._nudged is None:
-            raise RuntimeError("the listener's thread runs without its pipe")
-        nudges = self._nudged[0]
-        with selectors.DefaultSelector() as selector:
-            selector.register(wire.socket, selectors.EVENT_READ)
-            selector.register(nudges, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(max(0.0, wire.patience()))}
-        if nudges in ready:
-            os.read(nudges, 4096)
-        return ready
-
-    def _forget_nudges(self) -> None:
-        with self._lock:
-            pipe, self._nudged = self._nudged, None
-        for end in pipe or ():
-            os.close(end)
 
     def _fan_out(self, heard: dict[str, list[str]]) -> None:
         with self._lock:

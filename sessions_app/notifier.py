@@ -27,9 +27,11 @@ PAYLOAD_LIMIT = 7_900
 WORDS_KEPT = 20_000
 EVERYTHING = "*"
 
-# pg_notify and not NOTIFY: all channels in one statement, with parameters.
+# All channels in one statement. A notification is no data, so its commit does not wait for the disk; set for
+# this one transaction, because behind a pooler the connection is shared.
 _NOTIFY = """
-SELECT pg_notify(channel, payload) FROM unnest(%s::text[], %s::text[]) AS message (channel, payload)
+SELECT pg_notify(channel, payload), set_config('synchronous_commit', 'off', true)
+FROM unnest(%s::text[], %s::text[]) AS message (channel, payload)
 """
 
 
@@ -132,9 +134,7 @@ class Notifier:
 
     def _send(self, words: dict[str, set[str]]) -> None:
         if self._connection is None:
-            self._connection = own_connection.connect(
-                purpose="notify", options="-c synchronous_commit=off -c statement_timeout=5s"
-            )
+            self._connection = own_connection.connect(purpose="notify")
         messages = [
             (channel_of(kind), payload)
             for kind, some in sorted(words.items())

@@ -23,8 +23,8 @@ RETRY_FIRST = 0.05
 RETRY_MAX = 5.0
 
 
-def connect(*, purpose: str, options: str = "") -> psycopg.Connection[tuple[Any, ...]]:
-    """A new connection in autocommit mode; `options` are server settings like `-c lock_timeout=2s`.
+def connect(*, purpose: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """A new connection in autocommit mode. Server settings are left alone: some poolers refuse them.
 
     Raises `psycopg.OperationalError` if the database can't be reached within 5 seconds.
     """
@@ -32,11 +32,7 @@ def connect(*, purpose: str, options: str = "") -> psycopg.Connection[tuple[Any,
     params: dict[str, Any] = connections[alias].get_connection_params()
     # Django's adapters and cursors are for the ORM; these connections speak plain psycopg.
     del params["context"], params["cursor_factory"]
-    given = " ".join(filter(None, [params.pop("options", ""), options]))
-    return psycopg.connect(
-        **KEEPALIVE | params | {"application_name": f"tenure {purpose}", "options": given},
-        autocommit=True,
-    )
+    return psycopg.connect(**KEEPALIVE | params | {"application_name": f"tenure {purpose}"}, autocommit=True)
 
 
 def backoff(failures: int, *, longest: float = RETRY_MAX) -> float:
