@@ -4,3 +4,17 @@ from django.apps import AppConfig
 class ToolsAppConfig(AppConfig):
     name = "tools_app"
     verbose_name = "Tools"
+
+    def ready(self) -> None:
+        """Offer the tools of this deployment, and give the engine the runtime it reaches them through."""
+        from django.conf import settings
+
+        from sessions_app import tool_port
+        from tools_app import registry
+        from tools_app.runtime import Runtime
+
+        registry.register_module("tools_app.internal")
+        if settings.TENURE.dev_tools or settings.TENURE.debug:
+            registry.register_module("tools_app.development")
+        registry.register_configured_modules()
+        tool_port.register(Runtime())

@@ -1,0 +1,66 @@
+"""Which tools an agent config offers to its model, and how each of them runs here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sessions_app.agent_config.values import seconds
+from sessions_app.providers.port import ToolSpec
+from tools_app import arguments, registry
+from tools_app.models import ToolClass
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool as one config has it. Times are in seconds."""
+
+    spec: ToolSpec
+    validator: arguments.Validator
+    tool_class: ToolClass
+    rerun_safe: bool = False
+    time_limit: float | None = None  # outside tools
+    deadline: float | None = None  # custom tools that fail when no result comes
+
+
+def offer(config: Mapping[str, Any], name: str) -> Offer | None:
+    """The tool `name`; None where the config does not enable it or this deployment does not have it."""
+    enabled = config.get("tools") or {}
+    if name not in enabled:
+        return None
+    own: Mapping[str, Any] = enabled[name] or {}
+    if own.get("class") == ToolClass.CUSTOM:
+        return _custom(name, own)
+    tool = registry.get(name) if own.get("class") is None else None
+    if tool is None:
+        return None
+    limit = None
+    if tool.tool_class == ToolClass.OUTSIDE:
+        limit = seconds(own["time_limit"]) if own.get("time_limit") else registry.time_limit_of(name)
+    return Offer(
+        ToolSpec(name, tool.description, tool.input_schema),
+        tool.validator,
+        ToolClass(tool.tool_class),
+        rerun_safe=tool.rerun_safe,
+        time_limit=limit,
+    )
+
+
+def offers(config: Mapping[str, Any]) -> Iterator[Offer]:
+    """All tools of a config that can be called, in its order."""
+    for name in config.get("tools") or {}:
+        found = offer(config, name)
+        if found is not None:
+            yield found
+
+
+def _custom(name: str, own: Mapping[str, Any]) -> Offer:
+    schema = own["input_schema"]
+    # Where a passed deadline changes nothing (keep_waiting), nobody has to be woken by it.
+    fails = own.get("on_deadline", "fail") == "fail"
+    deadline = seconds(own["deadline"]) if own.get("deadline") and fails else None
+    return Offer(
+        ToolSpec(name, own["description"], schema),
+        arguments.validator_for_schema(schema),
+        ToolClass.CUSTOM,
+        deadline=deadline,
+    )

@@ -1,0 +1,322 @@
+"""The only module that moves a tool call's state (T1), and what others may know of open calls.
+
+Two kinds of functions. `insert_calls`, `start_calls` and `complete_calls` belong to the step commit: one
+statement for any number of rows of any number of sessions that its transaction has locked, sent in a
+pipeline. Each says from which state a call moves; where one is not in that state the statement fails as a
+whole, inside the database, so that nobody has to wait for a row count. The rest runs once per session, under
+its lock, and uses the ORM.
+
+A running call belongs to the attempt that started it. When that attempt's lease ends, whoever ends it calls
+`settle` (T4); when the turn ends, `close` (I6); when a deadline has passed, `expire` (S12).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import psycopg.errors
+from django.db import connection
+from django.db.models import F, Func, QuerySet, TextField, Value
+
+from sessions_app import ids
+from sessions_app.agent_config.values import seconds
+from sessions_app.database import dumps
+from sessions_app.errors import Conflict
+from sessions_app.models.fields import ClockTimestamp
+from sessions_app.tool_port import INTERRUPTED, Blocks, Call, CallFacts, Completed, Settled, ToolOutcome
+from tools_app.models import Outcome, ToolCall, ToolCallState, ToolClass
+from tools_app.registry import time_limit_of
+
+# --- the step commit's statements ------------------------------------------------------------------------
+
+# One statement for any number of calls: the ORM's bulk_create costs several times as much (see database.py).
+INSERT_CALLS = """
+INSERT INTO tools_app_toolcall (id, session_id, turn_id, message_seq, position, call_id, name, tool_class,
+    rerun_safe, arguments, state, outcome, content, attempt, deadline, started_at, completed_at)
+SELECT id, session_id, turn_id, message_seq, position, call_id, name, tool_class,
+    rerun_safe, arguments, state, outcome, content, attempt,
+    now + make_interval(secs => deadline), CASE WHEN state = 'running' THEN now END,
+    CASE WHEN state = 'completed' THEN now END
+FROM (SELECT *, clock_timestamp() AS now FROM jsonb_to_recordset(%s::jsonb) AS r (
+    id uuid, session_id uuid, turn_id uuid, message_seq bigint, position int, call_id text, name text,
+    tool_class text, rerun_safe boolean, arguments jsonb, state text, outcome text, content jsonb,
+    attempt int, deadline float8)) row
+"""
+
+START_CALLS = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%s::jsonb) AS r (id uuid, attempt int)
+), changed AS (
+    UPDATE tools_app_toolcall c
+    SET state = 'running', attempt = wanted.attempt, started_at = clock_timestamp()
+    FROM wanted WHERE c.id = wanted.id AND c.state = 'ready' RETURNING 1
+)
+SELECT tool_calls_expected((SELECT count(*) FROM changed), (SELECT count(*) FROM wanted))
+"""
+
+COMPLETE_CALLS = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM jsonb_to_recordset(%s::jsonb) AS r (
+        id uuid, session_id uuid, from_state text, attempt int, outcome text, content jsonb)
+), changed AS (
+    UPDATE tools_app_toolcall c
+    SET state = 'completed', outcome = wanted.outcome, content = wanted.content,
+        completed_at = clock_timestamp()
+    FROM wanted
+    WHERE c.id = wanted.id AND c.session_id = wanted.session_id AND c.state = wanted.from_state
+        AND c.state <> 'completed' AND (c.state <> 'running' OR c.attempt = wanted.attempt)
+    RETURNING 1
+)
+SELECT tool_calls_expected((SELECT count(*) FROM changed), (SELECT count(*) FROM wanted))
+"""
+
+
+def insert_calls(cursor: psycopg.Cursor[Any], rows: Sequence[tuple[Call, int, int]]) -> None:
+    """Store new calls: (call, seq of the message it stands in, attempt)."""
+    if not rows:
+        return
+    document = [
+        {
+            "id": str(call.id),
+            "session_id": str(call.session),
+            "turn_id": str(call.turn),
+            "message_seq": message_seq,
+            "position": call.position,
+            "call_id": call.call_id,
+            "name": call.name,
+            "tool_class": call.tool_class,
+            "rerun_safe": call.rerun_safe,
+            "arguments": call.arguments,
+            "state": call.state,
+            "outcome": call.result.outcome if call.result else None,
+            "content": call.result.content if call.result else None,
+            "attempt": attempt if call.state == ToolCallState.RUNNING else None,
+            "deadline": call.deadline,
+        }
+        for call, message_seq, attempt in rows
+    ]
+    cursor.execute(INSERT_CALLS, (dumps(document),))
+
+
+def start_calls(cursor: psycopg.Cursor[Any], rows: Sequence[tuple[UUID, int]]) -> None:
+    """`ready` -> `running` for (call id, attempt). Outside tools start after this is committed (S5)."""
+    if not rows:
+        return
+    document = [{"id": str(call), "attempt": attempt} for call, attempt in rows]
+    with _conflicts(call for call, _ in rows):
+        cursor.execute(START_CALLS, (dumps(document),))
+
+
+def complete_calls(cursor: psycopg.Cursor[Any], rows: Sequence[Completed]) -> None:
+    """Store results, each from the state (and, if running, the attempt) that it names.
+
+    `Conflict` where one is in another state; in a pipeline `psycopg.errors.RestrictViolation`, later.
+    """
+    if not rows:
+        return
+    for row in rows:
+        if row.from_state == ToolCallState.RUNNING and row.attempt is None:
+            raise ValueError("a running call is completed by the attempt that runs it")
+    document = [
+        {
+            "id": str(row.call.id),
+            "session_id": str(row.call.session),
+            "from_state": row.from_state,
+            "attempt": row.attempt,
+            "outcome": row.result.outcome,
+            "content": row.result.content,
+        }
+        for row in rows
+    ]
+    with _conflicts(row.call.id for row in rows):
+        cursor.execute(COMPLETE_CALLS, (dumps(document),))
+
+
+@contextmanager
+def _conflicts(calls: Iterable[UUID]) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.RestrictViolation as error:
+        if error.diag.constraint_name != "tool_call_expected_state":
+            raise
+        named = [ids.encode("tcl", call) for call in calls]
+        raise Conflict("a tool call is no longer in the state it was in", tool_calls=named) from error
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def open_calls(session_ids: Iterable[UUID]) -> dict[UUID, list[Call]]:
+    """Calls without a result, by session, in call order."""
+    found: dict[UUID, list[Call]] = {}
+    for call in _read(ToolCall.objects.filter(session_id__in=list(session_ids)).exclude(**_DONE)):
+        found.setdefault(call.session, []).append(call)
+    return found
+
+
+_DONE = {"state": ToolCallState.COMPLETED}
+_FIELDS = (
+    "id",
+    "session_id",
+    "turn_id",
+    "call_id",
+    "name",
+    "tool_class",
+    "rerun_safe",
+    "arguments",
+    "position",
+    "state",
+)
+
+
+def _read(rows: QuerySet[ToolCall]) -> Iterator[Call]:
+    """Calls as the engine holds them. The time limit stands in the config and is not stored twice."""
+    limit = Func(
+        F("session__config__document"),
+        Value("tools"),
+        F("name"),
+        Value("time_limit"),
+        function="jsonb_extract_path_text",
+        output_field=TextField(),
+    )
+    ordered = rows.order_by("session_id", "message_seq", "position").annotate(config_limit=limit)
+    for *values, config_limit in ordered.values_list(*_FIELDS, "config_limit"):
+        call = Call(**dict(zip(("id", "session", "turn", *_FIELDS[3:]), values, strict=True)))
+        if call.tool_class == ToolClass.OUTSIDE:
+            own = seconds(config_limit) if config_limit else None
+            call = replace(call, time_limit=own or time_limit_of(call.name))
+        yield call
+
+
+def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
+    """For the due time; one query for any number of sessions. Those without open calls are missing."""
+    rows = (
+        ToolCall.objects.filter(session_id__in=list(session_ids))
+        .exclude(**_DONE)
+        .order_by("session_id", "message_seq", "position")
+        .values_list("session_id", "id", "state", "deadline", "created_at")
+    )
+    found: dict[UUID, CallFacts] = {}
+    for session, call, state, deadline, created_at in rows:
+        before = found.get(session, CallFacts())
+        found[session] = CallFacts(
+            open_calls=before.open_calls + 1,
+            ready=before.ready or state == ToolCallState.READY,
+            deadline=min(filter(None, (before.deadline, deadline)), default=None),
+            awaiting=before.awaiting + _awaiting(call, state, created_at),
+        )
+    return found
+
+
+def _awaiting(call: UUID, state: str, since: datetime) -> tuple[dict[str, str], ...]:
+    kind = {ToolCallState.WAITING: "tool", ToolCallState.AWAITING_APPROVAL: "approval"}.get(
+        ToolCallState(state)
+    )
+    if kind is None:
+        return ()
+    at = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return ({"kind": kind, "id": ids.encode("tcl", call), "since": at},)
+
+
+def undue_sql() -> str:
+    """The sessions that have work by this app's table: ready calls and past deadlines (S11, S12).
+
+    Both halves read a partial index that holds nothing else. The clock stands in a subquery because a
+    volatile function can't be an index condition.
+    """
+    return (
+        "SELECT session_id FROM tools_app_toolcall WHERE state = 'ready' UNION "
+        "SELECT session_id FROM tools_app_toolcall "
+        "WHERE state <> 'completed' AND deadline <= (SELECT clock_timestamp())"
+    )
+
+
+# --- the ends that others bring about --------------------------------------------------------------------
+
+_AFTER = {
+    "cancelled": "the turn was cancelled",
+    "archived": "the session was archived",
+    "crash_limit": "the turn was ended because its worker died too often",
+}
+
+
+def settle(session_id: UUID, *, attempt: int) -> Settled:
+    """The lease of `attempt` ended: its running calls are interrupted, or ready again if rerun_safe (T4)."""
+    running = _read(_open(session_id).filter(state=ToolCallState.RUNNING, attempt__lte=attempt))
+    settled = Settled()
+    result = ToolOutcome(Outcome.INTERRUPTED.value, _text(INTERRUPTED))
+    for call in running:
+        if call.rerun_safe:
+            settled.rerun.append(replace(call, state=ToolCallState.READY.value))
+        else:
+            settled.results.append((call, result))
+    if settled.rerun:
+        again = _open(session_id).filter(pk__in=[call.id for call in settled.rerun])
+        again.filter(state=ToolCallState.RUNNING).update(state=ToolCallState.READY)
+    return _complete(session_id, settled)
+
+
+def close(session_id: UUID, *, reason: str) -> Settled:
+    """The turn ends: every open call is completed as cancelled (I6). `reason` is cancelled, archived, …"""
+    why = _AFTER.get(reason, f"the turn ended ({reason})")
+    not_run = ToolOutcome(Outcome.CANCELLED.value, _text(f"Cancelled before it ran: {why}."))
+    unanswered = ToolOutcome(
+        Outcome.CANCELLED.value, _text(f"Cancelled while it waited for its result: {why}.")
+    )
+    started = ToolOutcome(
+        Outcome.CANCELLED, _text(f"Cancelled while it ran: {why}. Its external outcome is unknown.")
+    )
+    results = {ToolCallState.RUNNING: started, ToolCallState.WAITING: unanswered}
+    calls = _read(_open(session_id))
+    return _complete(
+        session_id, Settled([(call, results.get(ToolCallState(call.state), not_run)) for call in calls])
+    )
+
+
+def expire(session_id: UUID) -> Settled:
+    """Complete the waiting calls whose deadline has passed as failed (S12)."""
+    late = _read(_open(session_id).filter(state=ToolCallState.WAITING, deadline__lte=ClockTimestamp()))
+    result = ToolOutcome(Outcome.FAILED.value, _text("No result arrived before the deadline of this call."))
+    return _complete(session_id, Settled([(call, result) for call in late]))
+
+
+def _open(session_id: UUID) -> QuerySet[ToolCall]:
+    if not connection.in_atomic_block:
+        raise RuntimeError("tool calls are settled in the transaction that holds the session's lock")
+    return ToolCall.objects.filter(session_id=session_id).exclude(**_DONE)
+
+
+def _complete(session_id: UUID, settled: Settled) -> Settled:
+    """Store the results, one statement for each that differs; the calls come back as they are now."""
+    by_result: dict[str, tuple[ToolOutcome, list[UUID]]] = {}
+    for call, result in settled.results:
+        by_result.setdefault(dumps(result.content), (result, []))[1].append(call.id)
+    for result, calls in by_result.values():
+        changed = (
+            _open(session_id)
+            .filter(pk__in=calls)
+            .update(
+                state=ToolCallState.COMPLETED,
+                outcome=result.outcome,
+                content=result.content,
+                completed_at=ClockTimestamp(),
+            )
+        )
+        if changed != len(calls):
+            named = [ids.encode("tcl", call) for call in calls]
+            raise Conflict(
+                "a tool call got its result from somebody without the session's lock", tool_calls=named
+            )
+    completed = [
+        (replace(call, state=ToolCallState.COMPLETED.value, result=result), result)
+        for call, result in settled.results
+    ]
+    return Settled(completed, settled.rerun)
+
+
+def _text(text: str) -> Blocks:
+    return [{"type": "text", "text": text}]
