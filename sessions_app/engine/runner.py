@@ -20,7 +20,7 @@ from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
 from sessions_app.engine import calling, following, plan, retry
 from sessions_app.engine.resume import Continue, plan_resume
-from sessions_app.engine.state import SessionState, open_call_places, reload
+from sessions_app.engine.state import SessionState, open_call_places, reload, tail_after
 from sessions_app.errors import LeaseLost, is_lease_lost
 from sessions_app.log import NewEntry
 from sessions_app.models import EndReason, Session
@@ -220,6 +220,8 @@ class Run:
             return self._failed(call_id, failure)
         turn = self._turn()
         state.failure = None
+        # What follows is planned before the reply is saved, so its tail is known first.
+        state.tail = plan.Tail.OWED if calls else tail_after(reply.stop)
         message = NewEntry(kind="assistant_message", data=calling.message(request, reply, blocks), turn=turn)
         refused = [(call, call.result) for call in calls if call.result is not None]
         started = [call for call in calls if call.state == "running"]
@@ -317,8 +319,9 @@ class Run:
         results = []
         for task in sorted(done, key=lambda task: self.tools[task].position):
             call = self.tools.pop(task)
-            results.append(Completed(call, "running", task.result()))
+            results.append(Completed(call, "running", task.result(), self.state.attempt))
             self.state.calls.pop(call.id, None)
+        self.state.tail = plan.Tail.OWED
         return _Happened(
             entries=entries.tool_results((done.call, done.result) for done in results),
             results=results,

@@ -34,6 +34,11 @@ _TAILS = {
 }
 
 
+def tail_after(stop: str) -> plan.Tail:
+    """What a branch ends in behind a reply that stopped like this."""
+    return _TAILS.get(stop, plan.Tail.ANSWERED)
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedInput:
     id: UUID
@@ -87,7 +92,7 @@ class SessionState:
         if kind == "assistant_message":
             self.failures = 0
             self.script_position = data.get("script_next") or self.script_position + 1
-            self.tail = _TAILS.get(data.get("stop", ""), plan.Tail.ANSWERED)
+            self.tail = tail_after(data.get("stop", ""))
         elif kind in {"user_message", "tool_result"}:
             if kind == "user_message":
                 self.failures = 0  # steering gives the retry a fresh budget (R6)

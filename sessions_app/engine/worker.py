@@ -37,14 +37,16 @@ from sessions_app.hosting.stop import StopFlag
 
 logger = structlog.get_logger(__name__)
 
+_PAUSE_BETWEEN_LIVES = 1.0  # seconds; whatever ended one life should not end a hundred in a second
 
 def run(owner: str, stop: StopFlag) -> None:
     """Work until `stop` says otherwise; start over under a new name when this worker was given up on."""
-    start = 0
+    life = 0
     while not stop.is_set():
-        name = owner if start == 0 else f"{owner}#{start}"
+        name = owner if life == 0 else f"{owner}#{life}"
         asyncio.run(Worker(name, stop).run())
-        start += 1
+        life += 1
+        stop.wait(_PAUSE_BETWEEN_LIVES)
 
 
 class Worker:
@@ -75,7 +77,7 @@ class Worker:
         self._heart = Heart(
             owner=self.owner, capacity=self.capacity, on_beat=self._on_beat, on_abort=self._on_abort
         )
-        self.worker_id = await asyncio.to_thread(self._heart.start)
+        self.worker_id = await asyncio.to_thread(self._register)
         undo = [
             self.stop.on_change(partial(self._call_soon, self._wake.set)),
             wakeups.subscribe(wakeups.WORK, lambda _: self._call_soon(self._wake.set)),
@@ -89,6 +91,18 @@ class Worker:
                 remove()
             await asyncio.to_thread(self._heart.stop)
             await self._loop.run_in_executor(None, self._close_pool)
+
+    def _register(self) -> int:
+        """Start the heart; it may have to wait for the database, and gives up when told to stop."""
+        self._heart.start()
+        while not self.stop.is_set():
+            worker_id = self._heart.wait_registered(timeout=0.2)
+            if worker_id is not None:
+                return worker_id
+            if self._heart.over:
+                break
+        self._given_up = self._given_up or "not registered"
+        return 0
 
     async def _claim_until_stopped(self) -> None:
         pause = 0.0
