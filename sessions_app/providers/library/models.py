@@ -151,10 +151,15 @@ _BUILDERS: dict[str, Callable[[str, str | None, str, httpx2.AsyncClient], Model]
 def _build_other(request: ModelRequest, key: str, http: httpx2.AsyncClient) -> Model:
     """Any other provider that the library knows by name."""
     name = request.provider
+    kind = None
     try:
         kind = infer_provider_class(name)
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         raise _unknown(name, error) from error
+    except ImportError as error:
+        # Its own SDK is not installed; with an address of its own it needs none.
+        if request.base_url is None:
+            raise _unknown(name, error) from error
     if request.base_url is not None:
         # Whatever has an address of its own speaks the compatible protocol.
         from pydantic_ai.models.openai import OpenAIChatModel
