@@ -13,6 +13,7 @@ import pytest
 from sessions_app.providers.library.adapter import LibraryProvider
 from sessions_app.providers.library.models import close_clients
 from sessions_app.providers.port import ModelRequest, ToolSpec
+from tests.sessions_app.providers.relay import Relay
 from tests.sessions_app.providers.wire_server import WireServer
 from tests.wire.install import ensure_aimock, find_node
 
@@ -65,18 +66,26 @@ def request_to() -> Callable[..., ModelRequest]:
 
 @dataclass
 class Mock:
-    """The running third-party mock."""
+    """The running third-party mock, behind a relay. `url` is what a provider's base URL starts with."""
 
-    url: str
+    control: str
+    relay: Relay
 
-    def answer(self, match: dict[str, Any], response: dict[str, Any]) -> None:
-        """Answer requests that match with this, over every protocol."""
-        fixture = {"match": match, "response": response}
-        httpx2.post(f"{self.url}/__aimock/fixtures", json={"fixtures": [fixture]}).raise_for_status()
+    @property
+    def url(self) -> str:
+        return self.relay.url
 
-    def requests(self) -> list[dict[str, Any]]:
-        """The journal, oldest first."""
-        return list(httpx2.get(f"{self.url}/__aimock/journal").raise_for_status().json())
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """The bodies that were sent, oldest first, exactly as sent."""
+        return self.relay.bodies
+
+    async def answer(self, match: dict[str, Any], response: dict[str, Any]) -> None:
+        """Answer requests that match with this, over every protocol; the first match wins."""
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            fixture = {"match": match, "response": response}
+            added = await client.post(f"{self.control}/__aimock/fixtures", json={"fixtures": [fixture]})
+            added.raise_for_status()
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +122,9 @@ def _address(process: subprocess.Popen[bytes], log: Any) -> str:
 
 
 @pytest.fixture
-def mock(running_mock: str) -> Iterator[Mock]:
-    """The mock without answers and with an empty journal."""
-    yield Mock(running_mock)
-    httpx2.post(f"{running_mock}/__aimock/reset").raise_for_status()
+async def mock(running_mock: str) -> AsyncIterator[Mock]:
+    """The mock, without answers yet."""
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        (await client.post(f"{running_mock}/__aimock/reset")).raise_for_status()
+    async with Relay(running_mock) as relay:
+        yield Mock(running_mock, relay)
