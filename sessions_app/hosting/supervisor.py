@@ -62,6 +62,7 @@ class Supervisor:
         self._slots = [Slot("worker", number, now) for number in range(loops)]
         if sweeper:
             self._slots.append(Slot("sweeper", 0, now))
+        self._host = socket.gethostname()[:64]
         self._id = uuid.uuid4().hex[:8]
         self._starts = 0
         self._lobby = Lobby()
@@ -243,7 +244,7 @@ class Supervisor:
                 link = self._waiting.pop(0)
                 self._starts += 1
                 # The number keeps owners apart when the system gives a pid again.
-                owner = f"{socket.gethostname()}/{self._id}/{slot.name}/{link.pid}.{self._starts}"
+                owner = f"{self._host}/{self._id}/{slot.name}/{link.pid}.{self._starts}"
                 slot.take(link=link, owner=owner, now=now)
                 link.say("start", role=slot.role, slot=slot.name, owner=owner)
 

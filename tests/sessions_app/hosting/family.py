@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +124,15 @@ class Family:
         assert ended_with == status, self.story()
 
     def clean_up(self) -> None:
-        """After a test that failed half-way: end what it started (the family dies with its head)."""
-        if self._rests:
-            self.process.kill()
-            self.end()
+        """After a test that failed half-way: end what it started, also what should have ended by itself."""
+        if not self._rests:
+            return
+        self.process.kill()
+        # The reports name every cluster's group; one that is gone is none of ours any more.
+        for group in {event["group"] for event in self.events if "group" in event}:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        self.end()
 
 
 def _event(line: bytes) -> Event:

@@ -2,13 +2,14 @@
 
 import os
 import sys
+import threading
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 import django
 from django.core.management import execute_from_command_line
 
-from sessions_app.hosting import process_tree, roles
+from sessions_app.hosting import loop_process, process_tree, roles
 from tests.sessions_app.hosting import loops
 
 
@@ -20,6 +21,9 @@ def main() -> None:
     if os.environ.get("HOSTING_NO_PRCTL"):
         # As on a system whose kernel does not kill the children of a dead parent.
         process_tree._LINUX = False
+    if os.environ.get("HOSTING_NO_WIRE"):
+        # Loops that do not notice the end of their wire are left to the kernel.
+        loop_process.die_with_the_supervisor = threading.Event().wait
 
     from django_q.signals import post_spawn
 
