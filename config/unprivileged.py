@@ -63,7 +63,9 @@ def account_for(*needed: Path) -> Account:
     if setpriv:
         grant = f"-all,+{_CAPABILITY}"
         who = [setpriv, "--reuid", str(plain.user), "--regid", str(plain.group), "--clear-groups"]
-        capable = Account(plain.user, plain.group, (*who, "--inh-caps", grant, "--ambient-caps", grant))
+        # access(2), which initdb asks before it runs a program, ignores capabilities without this bit.
+        who += ["--securebits", "+no_setuid_fixup", "--inh-caps", grant, "--ambient-caps", grant]
+        capable = Account(plain.user, plain.group, tuple(who))
         closed = _first_closed(capable, needed)
         if closed is None:
             return capable
