@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from sessions_app.hosting.stop import StopFlag
 
 REPORTS = "HOSTING_REPORTS"
 BEHAVIOUR = "HOSTING_BEHAVIOUR"
 DATABASE_DOWN = "HOSTING_DATABASE_DOWN"
+ASK_DATABASE = "HOSTING_ASK_DATABASE"
 
 
 def report(event: str, **fields: Any) -> None:
@@ -56,11 +57,17 @@ def sweeper(owner: str, stop: StopFlag) -> None:
 
 
 def end_worker(*, owner: str, reason: str) -> int:
-    """Fails like a database that is away for as long as the file named by HOSTING_DATABASE_DOWN exists."""
+    """Fails like a database that is away while the file named by HOSTING_DATABASE_DOWN exists.
+
+    With HOSTING_ASK_DATABASE it asks the real one.
+    """
     down = os.environ.get(DATABASE_DOWN)
     if down and Path(down).exists():
         report("database_down", owner=owner)
         raise OperationalError("the database system is shutting down")
+    if os.environ.get(ASK_DATABASE):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
     report("released", owner=owner, reason=reason)
     return 1
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from config import embedded_postgres
 from tests.sessions_app.hosting.family import Family, family, send
 
 pytestmark = pytest.mark.processes
@@ -201,6 +202,30 @@ def test_a_database_that_is_away_delays_releases_and_nothing_else(tmp_path: Path
         down.unlink()
         running.wait_for("released", owner=victim["owner"], reason="crash")
         stop(running)
+
+
+def test_a_restart_of_postgresql_leaves_the_supervisor_alone(tmp_path: Path) -> None:
+    """L6: leases of a loop that dies while the server is down end when it is back."""
+    home = tmp_path / "cluster"
+    url = embedded_postgres.ensure_running(home, options=embedded_postgres.THROWAWAY_OPTIONS)
+    try:
+        with family("--loops", "1", HOSTING_ASK_DATABASE="1", DATABASE_URL=url) as running:
+            running.ready()
+            first = running.loop()
+            send(signal.SIGKILL, first["pid"])
+            running.wait_for("released", owner=first["owner"])
+            second = running.loop()
+            embedded_postgres.stop(home)
+            send(signal.SIGKILL, second["pid"])
+            running.wait_for("releases.incomplete", failures=1)
+            assert running.process.poll() is None
+            embedded_postgres.ensure_running(home, options=embedded_postgres.THROWAWAY_OPTIONS)
+            running.wait_for("released", owner=second["owner"], reason="crash")
+            running.loop()
+            assert not running.seen("cluster.died")
+            stop(running)
+    finally:
+        embedded_postgres.stop(home)
 
 
 def test_a_stop_while_the_database_is_away_says_what_is_left(tmp_path: Path) -> None:
