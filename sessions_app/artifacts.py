@@ -64,6 +64,18 @@ def get(*, project: UUID, artifact: UUID) -> Artifact:
     return row
 
 
+def find(project: UUID, artifact: UUID) -> Artifact | None:
+    """The artifact, if the project has it and the storage still has its bytes."""
+    row = Artifact.objects.filter(pk=artifact, project_id=project).first()
+    return row if row is not None and default_storage.exists(row.storage_name) else None
+
+
+def read(artifact: Artifact) -> bytes:
+    """All of its bytes; at most `max_artifact_bytes`."""
+    with open_artifact(artifact) as opened:
+        return opened.read()
+
+
 def open_artifact(artifact: Artifact) -> "File[bytes]":
     """The bytes, as a file that can be read from any place; `NotFound` if the storage lost them."""
     try:

@@ -21,6 +21,7 @@ from sessions_app.models import (
     Turn,
     Worker,
 )
+from tools_app.models import Outcome, ToolCall, ToolCallState, ToolClass
 
 ACTOR = {"kind": "user", "id": "usr_test", "name": "Test"}
 
@@ -104,3 +105,22 @@ def running(worker: Worker, **columns: Any) -> Session:
 def reread(row: Session | UUID) -> Session:
     """The session as the database has it now."""
     return Session.objects.get(pk=row.pk if isinstance(row, Session) else row)
+
+
+def tool_call(session: Session, *, state: str = ToolCallState.READY, **columns: Any) -> ToolCall:
+    """A call of the session's open turn in the given state; running ones belong to its current attempt."""
+    position = ToolCall.objects.filter(session=session).count()
+    values = {
+        "turn_id": session.turn_id or open_turn(session).pk,
+        "message_seq": 1,
+        "position": position,
+        "call_id": f"call_{position}",
+        "name": "dev_append",
+        "tool_class": ToolClass.CUSTOM if state == ToolCallState.WAITING else ToolClass.OUTSIDE,
+        "arguments": {},
+    }
+    if state == ToolCallState.RUNNING:
+        values |= {"attempt": session.attempt, "started_at": database_now()}
+    if state == ToolCallState.COMPLETED:
+        values |= {"outcome": Outcome.SUCCEEDED, "content": [], "completed_at": database_now()}
+    return ToolCall.objects.create(session=session, state=state, **values | columns)
