@@ -3,9 +3,11 @@
 from typing import Any
 
 from django.conf import settings
+from django.db.models import F
+from django.db.models.functions import Least
 
 from sessions_app import due, entries, log, tool_port
-from sessions_app.models import Delivery, Input, InputState, Session, SessionStatus
+from sessions_app.models import Delivery, Input, InputState, Lease, Session, SessionStatus
 from sessions_app.models.fields import ClockTimestamp
 
 
@@ -42,8 +44,23 @@ def reschedule(session: Session) -> None:
         log.append(session, entries.session_waiting(waiting_on, turn=session.turn_id))
     session.status = decision.status
     session.waiting_on = waiting_on
-    session.wake_at = wake_value(decision.wake)
+    if decision.wake == "now" and session.wake_at is not None:
+        # Due already, perhaps: then more work does not send it to the back of the line.
+        session.wake_at = Least(F("wake_at"), ClockTimestamp())
+    else:
+        session.wake_at = wake_value(decision.wake)
     session.updated_at = ClockTimestamp()
+
+
+def give_work(session: Session) -> None:
+    """A locked session has something new to look at; the caller saves it.
+
+    The worker that holds it finds the moved `work_rev` when it saves its next step, and plans again; without a
+    lease the due time says when it is looked at (S11).
+    """
+    session.work_rev += 1
+    if not Lease.objects.filter(pk=session.pk).exists():
+        reschedule(session)
 
 
 def wake_value(wake: due.Wake) -> Any:
