@@ -137,7 +137,11 @@ def _settings(request: ModelRequest) -> ModelSettings:
     settings: dict[str, Any] = {}
     unknown = []
     for name, value in request.settings.items():
-        if name in _SETTINGS:
+        if value is None:
+            continue
+        if name == "reasoning" and value == "none":
+            settings["thinking"] = False
+        elif name in _SETTINGS:
             settings[_SETTINGS[name]] = value
         elif name.startswith(_OWN_SETTINGS) and name not in _REFUSED:
             settings[name] = value

@@ -20,13 +20,14 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from sessions_app.network import GuardedTransport, parse_networks
-from sessions_app.providers.library.transport import CorrectingTransport
+from sessions_app.providers.library.transport import FIRST_EVENT_WITHIN, CorrectingTransport
 from sessions_app.providers.port import Category, ModelCallFailed, ModelRequest
 
 OPENAI_URL = "https://api.openai.com/v1"
 ANTHROPIC_URL = "https://api.anthropic.com"
 NO_KEY = "none"  # servers that need no key still get a header; SDKs insist on one
-_TIMEOUT = httpx2.Timeout(600.0, connect=10.0, pool=10.0)  # quiet streams are the transport's business
+# Reading covers the wait for the response's head; quiet streams are the transport's business.
+_TIMEOUT = httpx2.Timeout(FIRST_EVENT_WITHIN, connect=10.0, pool=10.0)
 _LIMITS = httpx2.Limits(max_connections=200, max_keepalive_connections=50)
 _MOST_MODELS = 256
 _ENVIRONMENT_HEADERS = ("openai-organization", "openai-project")

@@ -110,3 +110,29 @@ def responses_call(
             "item": {**call, "arguments": arguments, "status": "completed"},
         },
     ]
+
+
+def responses_reasoning(
+    item: str, summaries: list[str], encrypted: str, output: int = 0
+) -> list[dict[str, Any]]:
+    """A reasoning item with its summaries and, at its end, its encrypted content."""
+    place = {"item_id": item, "output_index": output}
+    reasoning = {"type": "reasoning", "id": item, "summary": []}
+    parts = [{"type": "summary_text", "text": summary} for summary in summaries]
+    return [
+        {"type": "response.output_item.added", "output_index": output, "item": reasoning},
+        *(
+            {
+                "type": "response.reasoning_summary_text.delta",
+                **place,
+                "summary_index": number,
+                "delta": summary,
+            }
+            for number, summary in enumerate(summaries)
+        ),
+        {
+            "type": "response.output_item.done",
+            "output_index": output,
+            "item": {**reasoning, "summary": parts, "encrypted_content": encrypted},
+        },
+    ]

@@ -1,0 +1,134 @@
+"""What a provider signed goes back to it unchanged, through the entries of a session."""
+
+import base64
+import json
+
+import httpx2
+import pytest
+
+from sessions_app.engine.context import EntryRow, messages_of
+from sessions_app.providers.library import models
+from sessions_app.providers.library.transport import CorrectingTransport
+from sessions_app.providers.port import Stop
+from sessions_app.providers.request_rules import check_request
+from tests.sessions_app.providers import streams
+
+USER = ("user_message", {"content": "go"})
+RESULT = {"tool_call": "tcl_1", "id": "call_1", "name": "read", "content": "done", "outcome": "succeeded"}
+
+
+def history_with(reply, provider: str, **result) -> list[dict]:
+    # Entries are JSON in the database.
+    saved = json.loads(json.dumps({"content": reply.content, "stop": reply.stop, "provider": provider}))
+    kinds = [USER, ("assistant_message", saved), ("tool_result", RESULT | result)]
+    return messages_of(
+        EntryRow(seq, seq - 1 or None, kind, data) for seq, (kind, data) in enumerate(kinds, start=1)
+    )
+
+
+@pytest.mark.parametrize("summaries", [["Look."], ["Look.", "Then read."], []])
+async def test_encrypted_reasoning_of_openai_goes_back_whole(summaries, library, server, request_to):
+    """C18: the item with its id, its summaries and its ciphertext, in front of the call that it led to."""
+    server.play(
+        streams.responses(
+            *streams.responses_reasoning("rs_1", summaries, "ciphertext", 0),
+            *streams.responses_call("fc_1", "call_1", "read", '{"f": "a"}', 1),
+        )
+    )
+    server.play(streams.responses(*streams.responses_text("msg_1", "ok")))
+    reply = await library.reply(request_to("openai", server.url, model="gpt-5"))
+    assert reply.stop is Stop.TOOL_CALLS
+    await library.reply(
+        request_to("openai", server.url, model="gpt-5", messages=history_with(reply, "openai"))
+    )
+    first, second = (received.body for received in server.received)
+    assert first["include"] == ["reasoning.encrypted_content"]
+    assert check_request("openai", second) == []
+    user, reasoning, call, result = second["input"]
+    assert user["role"] == "user"
+    assert (reasoning["id"], reasoning["encrypted_content"]) == ("rs_1", "ciphertext")
+    assert [part["text"] for part in reasoning["summary"]] == summaries
+    assert (call["type"], call["call_id"], call["id"]) == ("function_call", "call_1", "fc_1")
+    assert json.loads(call["arguments"]) == {"f": "a"}
+    assert (result["type"], result["call_id"], result["output"]) == ("function_call_output", "call_1", "done")
+
+
+async def test_redacted_thinking_of_anthropic_goes_back_whole(library, server, request_to):
+    """C15: a block without any text."""
+    redacted = {"type": "redacted_thinking", "data": "opaque"}
+    events = [
+        {"type": "content_block_start", "index": 0, "content_block": redacted},
+        {"type": "content_block_stop", "index": 0},
+        *streams.anthropic_call(1, "call_1", "read", '{"f": "a"}'),
+    ]
+    server.play(streams.anthropic(*events, stop="tool_use"))
+    server.play(streams.anthropic(*streams.anthropic_text(0, "ok")))
+    reply = await library.reply(request_to("anthropic", server.url))
+    await library.reply(request_to("anthropic", server.url, messages=history_with(reply, "anthropic")))
+    assert server.received[1].body["messages"][1]["content"][0] == redacted
+
+
+async def test_thought_signatures_of_google_go_back_with_their_call(library, server, request_to):
+    signature = base64.b64encode(b"signed").decode()
+    call = {
+        "functionCall": {"name": "read", "args": {"f": "a"}, "id": "call_1"},
+        "thoughtSignature": signature,
+    }
+    candidate = {"content": {"role": "model", "parts": [call]}, "finishReason": "STOP"}
+    server.play(streams.sse({"candidates": [candidate]}))
+    server.play(
+        streams.sse(
+            {
+                "candidates": [
+                    {"content": {"role": "model", "parts": [{"text": "ok"}]}, "finishReason": "STOP"}
+                ]
+            }
+        )
+    )
+    reply = await library.reply(request_to("google", server.url, model="gemini-3-pro-preview"))
+    assert reply.stop is Stop.TOOL_CALLS
+    history = history_with(reply, "google", id=reply.content[0]["id"])
+    await library.reply(request_to("google", server.url, model="gemini-3-pro-preview", messages=history))
+    contents = server.received[1].body["contents"]
+    assert [content["role"] for content in contents] == ["user", "model", "user"]
+    sent = contents[1]["parts"][0]
+    assert sent["functionCall"]["args"] == {"f": "a"}
+    assert sent["thoughtSignature"] == signature
+    assert contents[2]["parts"][0]["functionResponse"]["name"] == "read"
+
+
+@pytest.mark.parametrize(
+    ("model", "known"), [("gpt-4o-mini", True), ("a-model-that-nobody-has-priced", False)]
+)
+async def test_a_reply_is_priced_where_the_price_is_known(model, known, library, request_to, monkeypatch):
+    """R7: an unknown price is unknown, not zero."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+    raw = streams.chat({"content": "Hello"}, usage=usage, model=model)
+    headers = {"content-type": "text/event-stream"}
+    inner = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=raw.encode()))
+    client = httpx2.AsyncClient(transport=CorrectingTransport(inner))
+    monkeypatch.setattr(models, "_http_client", lambda *_: client)
+    reply = await library.reply(request_to("openai-chat", "", base_url=None, model=model))
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (1000, 100)
+    if known:
+        assert float(reply.cost_usd) > 0
+    else:
+        assert reply.cost_usd is None
+
+
+async def test_a_server_of_ones_own_has_no_list_price(library, server, request_to):
+    """R7."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+    server.play(streams.chat({"content": "Hello"}, usage=usage, model="gpt-4o-mini"))
+    reply = await library.reply(request_to("openai-chat", server.url, model="gpt-4o-mini"))
+    assert reply.cost_usd is None
+
+
+@pytest.mark.parametrize(("given", "effort"), [("high", "high"), ("none", "none")])
+async def test_reasoning_effort_is_one_setting_for_all(given, effort, library, server, request_to):
+    server.play(streams.responses(*streams.responses_text("msg_1", "ok")))
+    request = request_to("openai", server.url, model="gpt-5.1", settings={"reasoning": given, "top_p": None})
+    await library.reply(request)
+    body = server.received[0].body
+    assert body["reasoning"]["effort"] == effort
+    assert "top_p" not in body
