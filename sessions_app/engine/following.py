@@ -101,9 +101,18 @@ class _Course:
 
     def end_turn(self, decision: plan.EndTurn) -> None:
         turn = self._open_turn()
-        end = {"status": decision.status, "reason": decision.reason, "error": decision.error}
-        self.turn_end = steps.TurnEnd(id=turn, **end)
-        self.entries.append(entries.turn_ended(turn=turn, number=self.turn_count, **end))
+        self.turn_end = steps.TurnEnd(
+            id=turn, status=decision.status, reason=decision.reason, error=decision.error
+        )
+        self.entries.append(
+            entries.turn_ended(
+                turn=turn,
+                number=self.turn_count,
+                status=decision.status,
+                reason=decision.reason,
+                error=decision.error,
+            )
+        )
         self.turn = None
 
     def start_turn(self, inputs: tuple[UUID, ...]) -> None:

@@ -18,6 +18,7 @@ from django.conf import settings
 
 from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
+from sessions_app.database import hot_cursor
 from sessions_app.engine import calling, following, plan, retry
 from sessions_app.engine.resume import Continue, plan_resume
 from sessions_app.engine.state import SessionState, open_call_places, reload, tail_after
@@ -392,7 +393,7 @@ def run_internal(call: Call, context: ToolContext, worker: int, attempt: int) ->
 
 def _save_internal(session: Session, call: Call, result: ToolOutcome, attempt: int) -> log.Placed:
     (placed,) = log.append(session, entries.tool_result(call, result), attempt=attempt)
-    with log.hot_cursor() as cursor:
+    with hot_cursor() as cursor:
         tool_port.runtime().complete_calls(cursor, [Completed(call, call.state, result)])
     session.crash_count = 0
     session.save()

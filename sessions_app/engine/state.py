@@ -138,7 +138,7 @@ def reload(state: SessionState) -> None:
     _read_calls({state.id: state})
 
 
-def _rows(session_ids: Iterable[UUID]) -> Iterable[dict[str, Any]]:
+def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
     later = ExpressionWrapper(Q(retry_at__gt=ClockTimestamp()), output_field=BooleanField())
     return Session.objects.filter(pk__in=list(session_ids)).values(
         "id",

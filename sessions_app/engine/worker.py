@@ -39,6 +39,7 @@ logger = structlog.get_logger(__name__)
 
 _PAUSE_BETWEEN_LIVES = 1.0  # seconds; whatever ended one life should not end a hundred in a second
 
+
 def run(owner: str, stop: StopFlag) -> None:
     """Work until `stop` says otherwise; start over under a new name when this worker was given up on."""
     life = 0
@@ -60,6 +61,7 @@ class Worker:
         self.draining = False
         self._runs: dict[UUID, tuple[Run, asyncio.Task[None]]] = {}
         self._claimed_at: dict[UUID, float] = {}
+        self._ended_at: dict[UUID, float] = {}  # runs that ended since the last beat was sent
         self._given_up: str | None = None
         self._more_due = False
         self._claiming = False
@@ -197,6 +199,7 @@ class Worker:
     def _ended(self, session: UUID, task: asyncio.Task[None]) -> None:
         self._runs.pop(session, None)
         self._claimed_at.pop(session, None)
+        self._ended_at[session] = time.monotonic()
         if not task.cancelled() and task.exception() is not None:
             logger.error("run.fault", session=str(session), worker=self.worker_id, exc_info=task.exception())
         self._wake.set()
@@ -248,10 +251,11 @@ class Worker:
                     "lease.lost", session=str(session), attempt=run.state.attempt, worker=self.worker_id
                 )
                 self._abort(session, lost=True)
+        self._ended_at = {session: at for session, at in self._ended_at.items() if at >= sent_at}
         if self._claiming or self._claim_ended >= sent_at:
             return  # a claim's leases may be in the answer before its runs are here
         for session, attempt in held.items():
-            if session not in self._claimed_at:
+            if session not in self._claimed_at and session not in self._ended_at:
                 self._loop.create_task(self._release_stray(session, attempt))
 
     async def _release_stray(self, session: UUID, attempt: int) -> None:

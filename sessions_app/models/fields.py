@@ -1,8 +1,16 @@
 """What PostgreSQL has and Django's ORM lacks: the clock, and transaction ids."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
+
+if TYPE_CHECKING:
+    # Generic for the type checker only.
+    BigIntegerField = models.BigIntegerField[int, int]
+    DateTimeField = models.DateTimeField[Any, Any]
+else:
+    BigIntegerField = models.BigIntegerField
+    DateTimeField = models.DateTimeField
 
 
 class ClockTimestamp(models.Func):
@@ -21,7 +29,7 @@ class CurrentTransactionId(models.Func):
     arity = 0
 
 
-class Xid8Field(models.BigIntegerField):
+class Xid8Field(BigIntegerField):
     """A 64-bit transaction id (`xid8`); compared with snapshots by the project feed (F2)."""
 
     def db_type(self, connection: Any) -> str:
@@ -31,7 +39,7 @@ class Xid8Field(models.BigIntegerField):
         return None if value is None else int(value)
 
 
-class CreatedAt(models.DateTimeField):
+class CreatedAt(DateTimeField):
     """Set by the database's clock at insert."""
 
     def __init__(self, **kwargs: Any) -> None:

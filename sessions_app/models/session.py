@@ -54,7 +54,9 @@ class Session(models.Model):
     waiting_on = models.JSONField(default=list, blank=True)
     # Without indexes: a step that changes them can then update the row in place (HOT).
     turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+", db_index=False)
-    last_turn = models.ForeignKey("Turn", models.PROTECT, null=True, blank=True, related_name="+", db_index=False)
+    last_turn = models.ForeignKey(
+        "Turn", models.PROTECT, null=True, blank=True, related_name="+", db_index=False
+    )
     turn_count = models.IntegerField(default=0)
     output_seq = models.BigIntegerField(null=True, blank=True)
     input_tokens = models.BigIntegerField(default=0)
@@ -105,6 +107,17 @@ class Session(models.Model):
                 fields=["project", "priority", "wake_at"],
                 name="session_due",
                 condition=models.Q(wake_at__isnull=False),
+            ),
+            # The sweeper's: sessions whose status says that they should move, to see whether they can (S11).
+            models.Index(
+                fields=["status", "wake_at"],
+                name="session_moving",
+                condition=models.Q(status__in=["queued", "running", "backing_off"]),
+            ),
+            models.Index(
+                fields=["id"],
+                name="session_waiting",
+                condition=models.Q(status="waiting", turn__isnull=False, wake_at=None),
             ),
             models.Index(fields=["project", "-created_at", "-id"], name="session_newest"),
             models.Index(fields=["parent"], name="session_parent", condition=models.Q(parent__isnull=False)),

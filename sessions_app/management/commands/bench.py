@@ -1,0 +1,29 @@
+"""`manage.py bench`: measure, and say what was measured."""
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from bench import steps
+from bench.report import Report
+
+
+class Command(BaseCommand):
+    help = (
+        "Measures on the configured database and writes bench/results/<name>.json. Rows are printed as they "
+        "come; the last line says `<name>: ok` or `<name>: fell short`, with the matching exit status."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        names = parser.add_subparsers(dest="name", required=True, metavar="steps | recovery")
+        step = names.add_parser("steps", help="durable steps per second, as a share of the database's floor")
+        step.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (10)")
+        step.add_argument("--loops", type=int, default=2, help="worker processes (2)")
+        step.add_argument("--sessions", type=int, default=64, help="sessions at once (64)")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        report = Report(options["name"], sys.stdout)
+        steps.run(report, seconds=options["seconds"], loops=options["loops"], sessions=options["sessions"])
+        sys.exit(report.close(""))
