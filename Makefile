@@ -66,7 +66,7 @@ check-style:
 	@$(PY) -m ruff check .
 
 check-format:
-	@$(PY) -m ruff format --check --quiet . || { echo "make format would change files"; exit 1; }
+	@$(PY) -m ruff format --check . || { echo "make format writes them anew"; exit 1; }
 
 check-types:
 	@$(CHECK_ENV) $(PY) -m mypy

@@ -1,12 +1,16 @@
 """Set-up is done once, again after an interruption, and nothing of this machine gets into a commit."""
 
 import importlib.util
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from config.bootstrap import install, tracked_files
 from tests.wire import install as wire_install
@@ -161,3 +165,19 @@ def test_a_missing_node_is_said_with_the_remedy(wire: ModuleType, monkeypatch: p
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(wire_install.InstallError, match="make setup"):
         wire.find_node()
+
+
+@pytest.mark.parametrize(("lock", "extras"), [("requirements.lock", []), ("requirements-dev.lock", ["dev"])])
+def test_the_lock_files_satisfy_what_the_project_asks_for(lock: str, extras: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = list(project["dependencies"])
+    for extra in extras:
+        wanted += project["optional-dependencies"][extra]
+    pins = {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)", (ROOT / lock).read_text(), re.MULTILINE)
+    }
+    for requirement in map(Requirement, wanted):
+        name = canonicalize_name(requirement.name)
+        assert name in pins, f"{lock} lacks {name}; run make lock"
+        assert requirement.specifier.contains(pins[name], prereleases=True), f"{lock} has {name} {pins[name]}"
