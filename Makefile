@@ -63,26 +63,34 @@ clean:  ## remove .venv, caches and local data, the embedded database included
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-style:
+	@echo '== style'
 	@$(PY) -m ruff check .
 
 check-format:
+	@echo '== format'
 	@$(PY) -m ruff format --check . || { echo "make format writes them anew"; exit 1; }
 
 check-types:
+	@echo '== types'
 	@$(CHECK_ENV) $(PY) -m mypy
 
 check-imports:
-	@.venv/bin/lint-imports
+	@echo '== imports'
+	@.venv/bin/lint-imports --no-logo
 
 check-migrations:
+	@echo '== migrations'
 	@$(CHECK_ENV) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 
 check-openapi:
+	@echo '== openapi'
 	@mkdir -p .tenure && $(CHECK_ENV) $(MANAGE) spectacular --fail-on-warn --file .tenure/openapi.yaml
 	@diff -u docs/reference/openapi.yaml .tenure/openapi.yaml || { echo "make openapi writes it anew"; exit 1; }
 
 check-templates:
+	@echo '== templates'
 	@if find templates -name '*.html' | grep -q .; then $(PY) -m djlint --check --lint --quiet templates; fi
 
 check-files:
+	@echo '== files'
 	@$(PY) config/bootstrap/tracked_files.py
