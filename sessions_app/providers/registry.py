@@ -4,15 +4,17 @@ Provider SDKs take seconds and over 100 MB to import, so nothing here imports on
 supervisor asks for it with `load_for`, before it forks its workers. The scripted provider needs none.
 """
 
+import asyncio
 import os
 from collections.abc import Iterable
 from importlib import import_module
 
-from sessions_app.providers.port import Provider
+from sessions_app.providers.port import ModelRequest, OnDelta, Provider, Reply
 from sessions_app.providers.scripted import ScriptedProvider
 
 SCRIPTED = "scripted"
 _ADAPTER = "sessions_app.providers.library.adapter"
+_MODELS = "sessions_app.providers.library.models"
 _SCRIPTED = ScriptedProvider()
 
 # The providers' own names for their keys; others follow the pattern NAME_API_KEY.
@@ -41,17 +43,26 @@ _COMPATIBLE = (
     "openai.resources.responses",
 )
 
-_library: Provider | None = None
+_loaded: set[str] = set()
+
+
+class _Library:
+    """The adapter over the model library, imported on the first call."""
+
+    async def reply(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
+        if request.provider not in _loaded:
+            # In a thread: seconds of importing must not hold up the other sessions of this loop.
+            await asyncio.to_thread(load_for, [request.provider])
+        adapter: Provider = import_module(_ADAPTER).LIBRARY
+        return await adapter.reply(request, on_delta)
+
+
+_LIBRARY = _Library()
 
 
 def provider_for(name: str) -> Provider:
-    """The provider behind a config's provider name. Names the library does not know fail at the call."""
-    global _library  # noqa: PLW0603  (one adapter per process; it holds no state of a call)
-    if name == SCRIPTED:
-        return _SCRIPTED
-    if _library is None:
-        _library = import_module(_ADAPTER).LibraryProvider()
-    return _library
+    """The provider behind a config's provider name. A name that the library does not know fails at the call."""
+    return _SCRIPTED if name == SCRIPTED else _LIBRARY
 
 
 def load_for(names: Iterable[str]) -> None:
@@ -60,6 +71,13 @@ def load_for(names: Iterable[str]) -> None:
         import_module(_ADAPTER)
         for module in _SDKS.get(name, _COMPATIBLE):
             import_module(module)
+        _loaded.add(name)
+
+
+async def close() -> None:
+    """Close the running event loop's connections to providers; call it before the loop ends."""
+    if _loaded:
+        await import_module(_MODELS).close_clients()
 
 
 def credential(provider: str, secret: str | None, base_url: str | None) -> str | None:

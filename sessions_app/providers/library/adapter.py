@@ -106,6 +106,9 @@ class LibraryProvider:
         return _reply(request, response, watch)
 
 
+LIBRARY = LibraryProvider()
+
+
 def _messages(request: ModelRequest, model: Model) -> list[ModelMessage]:
     view = to_request(list(request.messages), request.provider)
     return messages.to_library(

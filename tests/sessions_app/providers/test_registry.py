@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from sessions_app.providers import registry
 from sessions_app.providers.port import Category, ModelCallFailed
-from sessions_app.providers.registry import credential, provider_for
+from sessions_app.providers.registry import credential, load_for, provider_for
 from sessions_app.providers.scripted import ScriptedProvider
 from tests.sessions_app.providers import streams
 
@@ -45,6 +47,26 @@ def test_loading_for_a_provider_loads_its_sdk_and_no_other():
 def test_names_lead_to_providers():
     assert isinstance(provider_for("scripted"), ScriptedProvider)
     assert provider_for("openai") is provider_for("anthropic")
+
+
+async def test_the_first_call_imports_beside_the_event_loop(server, request_to, monkeypatch):
+    """L4: several seconds of importing would hold up every other session of the process."""
+    threads = []
+
+    def load(names):
+        threads.append((list(names), threading.get_ident()))
+        load_for(names)
+
+    monkeypatch.setattr(registry, "_loaded", set())
+    monkeypatch.setattr(registry, "load_for", load)
+    for _ in range(2):
+        server.play(streams.chat({"content": "Hello"}))
+        reply = await provider_for("openai-chat").reply(request_to("openai-chat", server.url))
+        assert [block["text"] for block in reply.content] == ["Hello"]
+    ((names, thread),) = threads
+    assert names == ["openai-chat"]
+    assert thread != threading.get_ident()
+    await registry.close()
 
 
 @pytest.mark.parametrize(
