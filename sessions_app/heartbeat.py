@@ -37,7 +37,7 @@ from django.db import connections
 from sessions_app import leases, own_connection
 from sessions_app.errors import WorkerDead
 from sessions_app.leases import LOCK_CLASS, Beat
-from sessions_app.models import Liveness, Worker
+from sessions_app.models import EndReason, Liveness, Worker
 from sessions_app.nudge import Nudge
 
 logger = structlog.get_logger(__name__)
@@ -191,7 +191,7 @@ class Heart:
             return self._drained
 
     def stop(self, *, limit: float = 2.0) -> None:
-        """A clean end: mark the worker dead, so that nobody waits for it to expire, and free the lock."""
+        """A clean end, when nothing runs any more: hand back what is held, mark the worker dead, free the lock."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -334,12 +334,16 @@ class Heart:
         )
 
     def _end(self) -> None:
+        """Sign off. A process that can still say so did not crash: what it holds is handed back as planned."""
         if self._worker is None:
             return
         try:
+            if not self._drained:
+                leases.start_draining(worker=self._worker)
             leases.mark_dead(worker=self._worker)
-        except DjangoDatabaseError as error:
-            # Nobody holds its lock any more, so the sweeper finds out by itself.
+            leases.end_leases_of(worker=self._worker, reason=EndReason.DRAIN)
+        except (DjangoDatabaseError, ExceptionGroup) as error:
+            # Nobody holds its lock any more, so the sweeper does the rest.
             logger.warning("worker.not_signed_off", worker=self._worker, error=str(error).strip())
 
     def _wait(self, seconds: float) -> None:
