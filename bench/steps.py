@@ -99,7 +99,7 @@ def _floor(project: Project, *, seconds: float, processes: int, threads: int, se
         child.join()
     Lease.objects.filter(worker=worker).delete()
     worker.delete()
-    return float(sum(list(done))) / seconds
+    return float(sum(done[:])) / seconds
 
 
 def _floor_process(

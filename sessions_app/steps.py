@@ -15,6 +15,7 @@ COMMIT behind them.
 A COMMIT whose answer got lost is looked up, not repeated: ids are made before the first try (S10).
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -291,7 +292,7 @@ def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
     with raw.transaction(), psycopg.Cursor(raw) as cursor:
         # Waits for the lost transaction, should its backend still be at it.
         cursor.execute(LOCK_SESSION, (sessions,))
-        locked = {row[0]: _Locked(*row[1:]) for row in cursor}
+        locked = {row[0]: _locked(row) for row in cursor}
         cursor.execute(LOCK_LEASES, (sessions, worker))
         held = dict(cursor.fetchall())
         cursor.execute(_READ_BACK_ENTRIES, (entries,))
@@ -328,7 +329,7 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
     ):
         cursor.execute(LOCK_SESSIONS if skip_busy else LOCK_SESSION, (session_ids,))
         lease_cursor.execute(LOCK_LEASES, (session_ids, worker))
-        locked = {row[0]: _Locked(*row[1:]) for row in cursor}
+        locked = {row[0]: _locked(row) for row in cursor}
         held = dict(lease_cursor.fetchall())
         crash_point("step.locked")
         batch = _Batch()
@@ -347,6 +348,12 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
         crash_point("step.written")
     crash_point("step.committed")
     return results
+
+
+def _locked(row: tuple[Any, ...]) -> _Locked:
+    # Django has its connections hand JSON over as text.
+    *columns, lease_end = row[1:]
+    return _Locked(*columns, json.loads(lease_end) if lease_end else None)
 
 
 class _Batch:

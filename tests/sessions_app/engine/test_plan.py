@@ -1,0 +1,110 @@
+"""S4: what happens next, as a table over the view of a session."""
+
+from uuid import UUID
+
+import pytest
+
+from sessions_app.engine.plan import (
+    AwaitTools,
+    BackOff,
+    CallModel,
+    EndTurn,
+    Failed,
+    OpenCall,
+    Rest,
+    Retry,
+    RunTools,
+    StartTurn,
+    Tail,
+    View,
+    Wait,
+    WaitingInput,
+    plan_next,
+)
+
+ONE, TWO, THREE = (UUID(int=number) for number in (1, 2, 3))
+QUEUED = WaitingInput(ONE, "queued")
+QUEUED_TOO = WaitingInput(TWO, "queued")
+STEERING = WaitingInput(THREE, "steering")
+RETRY = Retry(2.0, 1, "overloaded")
+
+
+def view(**parts):
+    return View(**({"turn_open": True, "tail": Tail.OWED} | parts))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(view(turn_open=False, tail=Tail.NOTHING), Rest(), id="nothing to do"),
+        pytest.param(
+            view(turn_open=False, inputs=[QUEUED, QUEUED_TOO]),
+            StartTurn((ONE,)),
+            id="A47: one queued input a turn",
+        ),
+        pytest.param(
+            view(turn_open=False, inputs=[QUEUED, STEERING]),
+            StartTurn((THREE,)),
+            id="steering goes before queued",
+        ),
+        pytest.param(
+            view(turn_open=False, inputs=[QUEUED], crash_limited=True), Rest(), id="R9: inherited input stays"
+        ),
+        pytest.param(view(), CallModel(), id="somebody is owed an answer"),
+        pytest.param(view(inputs=[QUEUED]), CallModel(), id="queued input waits for the next turn"),
+        pytest.param(view(inputs=[STEERING]), CallModel((THREE,)), id="steering joins the next call"),
+        pytest.param(
+            view(calls=[OpenCall(ONE, "ready"), OpenCall(TWO, "running")], inputs=[STEERING]),
+            RunTools((ONE,)),
+            id="the batch comes first",
+        ),
+        pytest.param(view(calls=[OpenCall(ONE, "running")]), AwaitTools(), id="tools run"),
+        pytest.param(
+            view(calls=[OpenCall(ONE, "waiting"), OpenCall(TWO, "ready")]),
+            RunTools((TWO,)),
+            id="A81: a blocked call does not block its sibling",
+        ),
+        pytest.param(
+            view(calls=[OpenCall(ONE, "awaiting_approval")], inputs=[STEERING]),
+            Wait(),
+            id="steering waits for the batch",
+        ),
+        pytest.param(view(tail=Tail.ANSWERED), EndTurn("succeeded", "done"), id="answered"),
+        pytest.param(
+            view(tail=Tail.ANSWERED, inputs=[QUEUED]), EndTurn("succeeded", "done"), id="then the next turn"
+        ),
+        pytest.param(
+            view(tail=Tail.ANSWERED, inputs=[STEERING]),
+            CallModel((THREE,)),
+            id="I2: steering continues the turn",
+        ),
+        pytest.param(view(tail=Tail.LENGTH), EndTurn("succeeded", "length"), id="A43: length is a success"),
+        pytest.param(view(failure=RETRY), BackOff(RETRY), id="a failed call backs off"),
+        pytest.param(
+            view(failure=RETRY, inputs=[QUEUED]), BackOff(RETRY), id="R6: queued input moves no retry"
+        ),
+        pytest.param(
+            view(failure=RETRY, inputs=[STEERING]), CallModel((THREE,)), id="A50: steering wakes the retry"
+        ),
+        pytest.param(view(retry_later=True), BackOff(None), id="A33: the durable retry time stands"),
+        pytest.param(
+            view(retry_later=True, inputs=[STEERING]), CallModel((THREE,)), id="A50: also after a claim"
+        ),
+        pytest.param(
+            view(failure=Failed("auth", {"code": "auth", "detail": "no"}), inputs=[STEERING]),
+            EndTurn("failed", "auth", {"code": "auth", "detail": "no"}),
+            id="R3: a final failure ends the turn whatever waits",
+        ),
+    ],
+)
+def test_the_order_of_decisions(given, expected):
+    """S4, I2, R6"""
+    assert plan_next(given) == expected
+
+
+@pytest.mark.parametrize(("tail", "reason"), [(Tail.FILTERED, "filtered"), (Tail.UNKNOWN, "unknown_stop")])
+def test_a_filtered_or_unknown_stop_fails_the_turn_even_if_steering_waits(tail, reason):
+    """R4, C39, C56"""
+    decision = plan_next(view(tail=tail, inputs=[STEERING]))
+    assert isinstance(decision, EndTurn)
+    assert (decision.status, decision.reason) == ("failed", reason)
