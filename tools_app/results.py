@@ -7,15 +7,12 @@ to the storage is an effect outside of it.
 """
 
 import base64
-import binascii
 import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sessions_app.text import clean_json, cut_head_tail
 from sessions_app.tool_port import Blocks
-
-_TYPES = {"text": "text", "data": "value", "media": "media_type"}
 
 
 class ToolFailed(Exception):
@@ -64,13 +61,19 @@ def _blocks(result: Any) -> Blocks:
         json.dumps(cleaned)
     except (TypeError, ValueError) as error:
         raise UnusableResult(f"its result can't be stored as JSON: {error}") from None
-    for block in cleaned:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if kind not in _TYPES or _TYPES[kind] not in block:
-            raise UnusableResult("its result holds a block that is neither text, data nor media")
-        if kind == "text" and not isinstance(block["text"], str):
-            raise UnusableResult("its result holds a text block without text")
+    if not all(_is_block(block) for block in cleaned):
+        raise UnusableResult("its result holds a block that is no whole text, data or media")
     return cleaned
+
+
+def _is_block(block: Any) -> bool:
+    match block:
+        case {"type": "text", "text": str()} | {"type": "data", "value": _}:
+            return True
+        case {"type": "media", "artifact": str()} | {"type": "media", "data": str(), "media_type": str()}:
+            return True
+        case _:
+            return False
 
 
 def _with_artifact(block: dict[str, Any], name: str, keep: Keep | None) -> dict[str, Any]:
@@ -80,12 +83,12 @@ def _with_artifact(block: dict[str, Any], name: str, keep: Keep | None) -> dict[
         raise UnusableResult("an internal tool can't give back media by value")
     try:
         data = base64.b64decode(block["data"], validate=True)
-    except (binascii.Error, TypeError, ValueError):
+    except ValueError:
         raise UnusableResult("its result holds media that is not base64") from None
     artifact = keep(name=block.get("name") or name, media_type=block["media_type"], data=data)
     if artifact is None:
         return {"type": "text", "text": f"(a file of type {block['media_type']} could not be kept)"}
-    return {"type": "media", "artifact": artifact, "media_type": block["media_type"]}
+    return {"type": "media", "artifact": artifact}
 
 
 def _cut(blocks: Blocks, name: str, limit: int, keep: Keep | None) -> Blocks:

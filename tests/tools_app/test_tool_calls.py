@@ -147,10 +147,9 @@ def test_a_result_for_another_sessions_call_is_refused(session: Session, call_of
         complete(Completed(foreign, "waiting", DONE))
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_pipeline_learns_of_the_refusal_without_asking(call_of: CallOf) -> None:
+def test_a_pipeline_learns_of_the_refusal_without_asking(session: Session, call_of: CallOf) -> None:
     """S2, S10: the statement fails by itself, so a step needs no round trip to count rows."""
-    row = factories.tool_call(factories.running(factories.worker()))
+    row = factories.tool_call(session)
     call = call_of(row)
     raw = raw_connection()
     with pytest.raises(psycopg.errors.RestrictViolation, match="tool calls were in the state"):  # noqa: SIM117
@@ -267,7 +266,6 @@ def test_closing_leaves_other_sessions_alone(session: Session) -> None:
 
 
 @pytest.mark.parametrize("function", [tool_calls.close, tool_calls.settle, tool_calls.expire])
-@pytest.mark.django_db(transaction=True)
 def test_calls_are_settled_under_the_sessions_lock_only(function: Callable[..., Any]) -> None:
     """L11: outside of a transaction there is no lock."""
     arguments = {"close": {"reason": "cancelled"}, "settle": {"attempt": 1}}.get(function.__name__, {})
