@@ -92,8 +92,10 @@ STORAGES = {
     else {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 WHITENOISE_USE_FINDERS = DEBUG
+WHITENOISE_AUTOREFRESH = DEBUG
 DATA_UPLOAD_MAX_MEMORY_SIZE = TENURE.max_body_bytes
 
+CSRF_FAILURE_VIEW = "sessions_app.api.problems.csrf_failure"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -114,8 +116,9 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Tenure",
     "DESCRIPTION": "Durable AI agent sessions.",
     "VERSION": "1",
+    "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "COMPONENT_SPLIT_REQUEST": True,
+    "POSTPROCESSING_HOOKS": ["sessions_app.api.openapi.add_components"],
 }
 
 UNFOLD = {"SITE_TITLE": "Tenure", "SITE_HEADER": "Tenure"}

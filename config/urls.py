@@ -1,8 +1,9 @@
 """Every HTTP path. The API's own are in `sessions_app.api.urls`."""
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", include("sessions_app.api.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -1,0 +1,109 @@
+"""Who is asking: API keys and staff members, each within one project.
+
+One service for every door. REST views, asynchronous views and sockets turn what they were given (a bearer key,
+a logged-in user) into an `Access`: the project, who acts in it, and the role. A key is looked up by the
+SHA-256 of its text, so neither the table nor the time of a comparison tells anything about a key.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import BooleanField, ExpressionWrapper, Q
+
+from sessions_app import ids
+from sessions_app.entry_kinds import Actor
+from sessions_app.errors import NotFound, TenureError
+from sessions_app.models import ApiKey, KeyRole, Project
+from sessions_app.models.fields import ClockTimestamp
+
+KEY_MARK = "tnk_"
+KEY_FORM = re.compile(r"tnk_[A-Za-z0-9_-]{43}", re.ASCII)
+
+
+class Unauthenticated(TenureError):
+    """Send an API key: `Authorization: Bearer <key>`."""
+
+    code = "unauthenticated"
+    status = 401
+
+
+class InvalidKey(Unauthenticated):
+    """This API key does not exist, has expired or was revoked."""
+
+    code = "invalid_key"
+
+
+class Forbidden(TenureError):
+    """This is not allowed for you."""
+
+    code = "forbidden"
+    status = 403
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One caller in one project. Exactly one of `key` and `user` is set; `role` is member or admin."""
+
+    project: Project
+    role: str
+    actor: Actor
+    key: ApiKey | None = None
+    user: Any = None
+
+    @property
+    def holder(self) -> str:
+        """The scope of idempotency keys: two holders never meet, nor does one user in two projects (I4)."""
+        return f"{self.actor['kind']}:{self.actor['id']}@{self.project.pk.hex}"
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == KeyRole.ADMIN
+
+
+def digest_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def by_key(text: str) -> Access:
+    """The access that a bearer key gives; `InvalidKey` where it gives none."""
+    if not KEY_FORM.fullmatch(text):
+        raise InvalidKey
+    expired = ExpressionWrapper(Q(expires_at__lte=ClockTimestamp()), output_field=BooleanField())
+    key = (
+        ApiKey.objects.select_related("project")
+        .annotate(is_expired=expired)
+        .filter(digest=digest_of(text))
+        .first()
+    )
+    if key is None:
+        raise InvalidKey("no such API key")
+    if key.revoked_at is not None:
+        raise InvalidKey("this API key was revoked")
+    if key.is_expired:
+        raise InvalidKey("this API key has expired")
+    actor = Actor(kind="key", id=ids.encode("key", key.pk), name=key.name)
+    return Access(project=key.project, role=key.role, actor=actor, key=key)
+
+
+def by_user(user: Any, *, project: UUID) -> Access:
+    """A staff member's access to one project; until roles exist, staff see all of them."""
+    if not user.is_staff:
+        raise Forbidden("only staff may use the API with a browser session")
+    found = Project.objects.filter(pk=project).first()
+    if found is None:
+        raise NotFound("no such project")
+    actor = Actor(kind="user", id=user_id(user), name=user.get_username())
+    return Access(project=found, role=KeyRole.ADMIN, actor=actor, user=user)
+
+
+def user_id(user: Any) -> str:
+    """Django's users have numbers; as a TypeID, the number is the UUID."""
+    return ids.encode("usr", UUID(int=int(user.pk)))
+
+
+def external(actor: Any) -> Actor:
+    """The person that a backend names in `actor` (I8)."""
+    return Actor(kind="external", id=actor.id, name=actor.name)

@@ -1,0 +1,137 @@
+"""What clients send about sessions: bodies and query parameters."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from django.conf import settings
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from sessions_app.api.fields import ActorRef, Body, ConfigRef, Labels, Moment, Query, SessionRef
+from sessions_app.api.pagination import PageQuery
+from sessions_app.errors import Invalid
+from sessions_app.models import InputState, SessionStatus
+
+
+class Unsupported(Invalid):
+    """This deployment does not offer this yet."""
+
+    code = "unsupported"
+
+    def __init__(self, field: str) -> None:
+        error = {"path": f"/{field}", "code": "unsupported", "message": "not supported yet"}
+        super().__init__(f"/{field}: not supported yet", errors=[error])
+
+
+SessionName = Annotated[StrictStr, Field(max_length=200)]
+Priority = Annotated[StrictInt, Field(ge=-100, le=100, description="lower goes first")]
+Metadata = dict[StrictStr, Any]
+
+_BLOCK = {"type": "object", "properties": {"type": {"enum": ["text", "media", "data"]}}, "required": ["type"]}
+Content = Annotated[
+    Any,
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _BLOCK, "minItems": 1}]}),
+    Field(description="a text, or a list of blocks: text, media (artifact, or data and media_type), data"),
+]
+
+
+class SubmitInput(Body):
+    """Something to say. `queued` starts the next turn, `steering` joins the current one."""
+
+    content: Content
+    delivery: Literal["queued", "steering"] = "queued"
+    cancel_open: Annotated[
+        bool, Field(description="with steering: close open questions and approvals; not supported yet")
+    ] = False
+    actor: ActorRef | None = None
+
+
+class StartSession(Body):
+    """Exactly one of `profile` (id or name) and `config`; `input` is the body of a first input."""
+
+    profile: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = None
+    config: ConfigRef | None = None
+    name: SessionName = ""
+    labels: Labels = {}
+    metadata: Metadata = {}
+    priority: Priority = 0
+    input: SubmitInput | None = None
+    history: Annotated[Any, Field(description="not supported yet")] = None
+    limits: Annotated[Any, Field(description="not supported yet")] = None
+    fork: Annotated[Any, Field(description="not supported yet")] = None
+
+    def refuse_unsupported(self) -> None:
+        for field in ("history", "limits", "fork"):
+            if getattr(self, field) is not None:
+                raise Unsupported(field)
+
+
+class UpdateSession(Body):
+    """What is given is replaced as a whole."""
+
+    name: SessionName | None = None
+    labels: Labels | None = None
+    metadata: Metadata | None = None
+    priority: Priority | None = None
+
+
+class NoBody(Body):
+    """Nothing, or an empty object."""
+
+
+def _statuses(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    names = value.split(",")
+    for name in names:
+        if name not in SessionStatus.values:
+            known = ", ".join(SessionStatus.values)
+            raise PydanticCustomError("not_allowed", "must be some of {known}, with commas", {"known": known})
+    return frozenset(names)
+
+
+_ONE = f"({'|'.join(SessionStatus.values)})"
+Statuses = Annotated[
+    frozenset[str],
+    BeforeValidator(_statuses),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ONE}(,{_ONE})*$"}),
+]
+
+
+def _label(text: str) -> str:
+    if not text.partition(":")[1]:
+        raise PydanticCustomError("malformed", "must be key:value")
+    return text
+
+
+class SessionsQuery(PageQuery):
+    repeated: ClassVar[frozenset[str]] = frozenset({"label"})
+
+    status: Annotated[Statuses, Field(description="one or more, with commas")] | None = None
+    label: Annotated[
+        list[Annotated[str, AfterValidator(_label)]],
+        Field(description="key:value; repeated, all must hold", max_length=20),
+    ] = []
+    profile: Annotated[str, Field(max_length=200, description="id or name")] | None = None
+    parent: Annotated[SessionRef, Field(description="children of this session")] | None = None
+    q: Annotated[str, Field(max_length=200, description="part of the name")] | None = None
+    archived: Annotated[bool, Field(description="only archived ones, or only others")] | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+
+
+class InputsQuery(PageQuery):
+    state: Annotated[InputState, Field(description="only these")] | None = None
+
+
+def _short_enough(value: float) -> float:
+    longest: float = settings.TENURE.wait_max
+    if not 0 <= value <= longest:  # also refuses NaN
+        raise PydanticCustomError(
+            "out_of_range", "must be 0 to {longest} seconds", {"longest": f"{longest:g}"}
+        )
+    return value
+
+
+class WaitQuery(Query):
+    statuses: Annotated[Statuses, Field(alias="for", description="statuses that end the wait, with commas")]
+    timeout: Annotated[float, AfterValidator(_short_enough), Field(description="seconds")] = 30

@@ -1,0 +1,26 @@
+"""Paths of sessions, inputs, entries and turns."""
+
+from django.urls import URLPattern, path
+
+from sessions_app.api.input_views import CancelInputView, InputsView
+from sessions_app.api.session_views import (
+    CancelView,
+    EntriesView,
+    SessionsView,
+    SessionView,
+    TurnsView,
+    TurnView,
+)
+from sessions_app.api.wait_view import wait
+
+urlpatterns: list[URLPattern] = [
+    path("sessions", SessionsView.as_view()),
+    path("sessions/<str:session>", SessionView.as_view()),
+    path("sessions/<str:session>/cancel", CancelView.as_view()),
+    path("sessions/<str:session>/entries", EntriesView.as_view()),
+    path("sessions/<str:session>/inputs", InputsView.as_view()),
+    path("sessions/<str:session>/turns", TurnsView.as_view()),
+    path("sessions/<str:session>/wait", wait),
+    path("inputs/<str:input>/cancel", CancelInputView.as_view()),
+    path("turns/<str:turn>", TurnView.as_view()),
+]

@@ -1,0 +1,242 @@
+"""`/sessions` and what hangs on one session: its control, log and turns."""
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from sessions_app import content as contents
+from sessions_app import control, ids, session_service
+from sessions_app.api import session_shapes as shapes
+from sessions_app.api.base import ApiView
+from sessions_app.api.openapi import operation, page_of, seq_page_of
+from sessions_app.api.pagination import PageQuery, SeqQuery, page, seq_page
+from sessions_app.api.session_requests import (
+    NoBody,
+    SessionsQuery,
+    StartSession,
+    SubmitInput,
+    Unsupported,
+    UpdateSession,
+)
+from sessions_app.errors import Invalid, NotFound
+from sessions_app.idempotency import Answer
+from sessions_app.inputs import NewInput
+from sessions_app.models import Entry, Session
+
+
+class SessionDoor(ApiView):
+    """A view below `/sessions/{session}`."""
+
+    path_ids = {"session": "ses"}
+
+    def session(self, session: UUID) -> Session:
+        """The session as it is now, of the caller's project."""
+        row = shapes.session_rows().filter(pk=session, project_id=self.project).first()
+        if row is None:
+            raise NotFound("no such session")
+        return row
+
+    def visible(self, session: UUID) -> UUID:
+        """Refuses sessions of other projects as if they did not exist."""
+        if not Session.objects.filter(pk=session, project_id=self.project).exists():
+            raise NotFound("no such session")
+        return session
+
+
+def new_input(view: ApiView, body: SubmitInput, *, path: str = "") -> NewInput:
+    """The input that a body asks for."""
+    if body.cancel_open:
+        if body.delivery == "queued":
+            error = {
+                "path": f"{path}/cancel_open",
+                "code": "not_allowed",
+                "message": "goes with steering only",
+            }
+            raise Invalid("cancel_open goes with steering only", errors=[error])
+        raise Unsupported(f"{path}/cancel_open".lstrip("/"))
+    return NewInput(
+        content=contents.parse(body.content, path=f"{path}/content"),
+        delivery=body.delivery,
+        actor=view.actor(body.actor),
+    )
+
+
+class SessionsView(SessionDoor):
+    path_ids = {}
+
+    @operation(
+        "start_session",
+        "Start a session",
+        tag="sessions",
+        body=StartSession,
+        answers={201: shapes.SessionShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request) -> Response:
+        """With `input` it is due at once, else it is idle until somebody speaks."""
+        body = self.body(StartSession)
+        body.refuse_unsupported()
+        first = new_input(self, body.input, path="/input") if body.input is not None else None
+
+        def effect() -> Answer:
+            profile = None
+            if body.profile is not None:
+                profile = session_service.profile_named(project=self.project, text=body.profile)
+            row = session_service.start_session(
+                project=self.project,
+                config=body.config,
+                profile=profile,
+                name=body.name,
+                labels=body.labels,
+                metadata=body.metadata,
+                priority=body.priority,
+                input=first,
+                actor=self.access.actor,
+            )
+            return Answer(201, shapes.session(self.session(row.pk)))
+
+        return self.once(effect)
+
+    @operation(
+        "list_sessions",
+        "List sessions",
+        tag="sessions",
+        query=SessionsQuery,
+        answers={200: page_of(shapes.SessionShape)},
+    )
+    def get(self, request: Request) -> Response:
+        """Newest first, archived ones included unless `archived` says otherwise."""
+        query = self.query(SessionsQuery)
+        rows = _filtered(shapes.session_rows().filter(project_id=self.project), query)
+        return Response(page(rows, query, shapes.session, name="sessions"))
+
+
+def _filtered(rows: QuerySet[Session], query: SessionsQuery) -> QuerySet[Session]:
+    conditions: list[Q] = []
+    if query.status is not None:
+        conditions.append(Q(status__in=sorted(query.status)))
+    for label in query.label:
+        key, _, value = label.partition(":")
+        conditions.append(Q(labels__contains={key: value}))
+    if query.profile is not None:
+        try:
+            conditions.append(Q(profile_id=ids.decode("prf", query.profile)))
+        except ids.InvalidId:
+            conditions.append(Q(profile__name__iexact=query.profile))
+    if query.parent is not None:
+        conditions.append(Q(parent_id=query.parent))
+    if query.q is not None:
+        conditions.append(Q(name__icontains=query.q))
+    if query.archived is not None:
+        conditions.append(Q(archived_at__isnull=not query.archived))
+    if query.created_after is not None:
+        conditions.append(Q(created_at__gt=query.created_after))
+    if query.created_before is not None:
+        conditions.append(Q(created_at__lt=query.created_before))
+    return rows.filter(*conditions)
+
+
+class SessionView(SessionDoor):
+    @operation(
+        "get_session", "Read a session", tag="sessions", answers={200: shapes.SessionShape}, errors=[404]
+    )
+    def get(self, request: Request, session: UUID) -> Response:
+        """With its open turn, the last ended one, and the blocks of the last reply."""
+        return Response(shapes.session(self.session(session)))
+
+    @operation(
+        "update_session",
+        "Change a session",
+        tag="sessions",
+        body=UpdateSession,
+        answers={200: shapes.SessionShape},
+        errors=[404, 409],
+    )
+    def patch(self, request: Request, session: UUID) -> Response:
+        """Fields that are given are replaced as a whole; a new priority moves the session among the due ones."""
+        body = self.body(UpdateSession)
+        session_service.update_session(
+            session=self.visible(session),
+            actor=self.access.actor,
+            name=body.name,
+            labels=body.labels,
+            metadata=body.metadata,
+            priority=body.priority,
+        )
+        return Response(shapes.session(self.session(session)))
+
+
+class CancelView(SessionDoor):
+    @operation(
+        "cancel_turn",
+        "Cancel the current turn",
+        tag="sessions",
+        body=NoBody,
+        answers={200: shapes.SessionShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, session: UUID) -> Response:
+        """At once, whoever works on it and whatever it waits for. Queued input then starts the next turn.
+
+        Without an open turn nothing happens. With an `Idempotency-Key` a repeated request can't hit a later turn.
+        """
+        self.body(NoBody)
+        self.visible(session)
+
+        def effect() -> Answer:
+            control.cancel(session=session, actor=self.access.actor)
+            return Answer(200, shapes.session(self.session(session)))
+
+        return self.once(effect)
+
+
+class EntriesView(SessionDoor):
+    @operation(
+        "list_entries",
+        "Read a session's log",
+        tag="sessions",
+        query=SeqQuery,
+        answers={200: seq_page_of(shapes.EntryShape)},
+        errors=[404],
+    )
+    def get(self, request: Request, session: UUID) -> Response:
+        """In rising order: from the start, behind `after`, or the last ones in front of `before`."""
+        query = self.query(SeqQuery)
+        rows = Entry.objects.filter(session_id=self.visible(session))
+        return Response(seq_page(rows, query, shapes.entry))
+
+
+class TurnsView(SessionDoor):
+    @operation(
+        "list_turns",
+        "List a session's turns",
+        tag="sessions",
+        query=PageQuery,
+        answers={200: page_of(shapes.TurnShape)},
+        errors=[404],
+    )
+    def get(self, request: Request, session: UUID) -> Response:
+        """Oldest first."""
+        query = self.query(PageQuery)
+        rows = shapes.turn_rows().filter(session_id=self.visible(session))
+        answer: dict[str, Any] = page(
+            rows, query, shapes.turn, name="turns", newest_first=False, place="started_at"
+        )
+        return Response(answer)
+
+
+class TurnView(ApiView):
+    path_ids = {"turn": "trn"}
+
+    @operation("get_turn", "Read a turn", tag="sessions", answers={200: shapes.TurnShape}, errors=[404])
+    def get(self, request: Request, turn: UUID) -> Response:
+        """One turn of any session of the project."""
+        row = shapes.turn_rows().filter(pk=turn, session__project_id=self.project).first()
+        if row is None:
+            raise NotFound("no such turn")
+        return Response(shapes.turn(row))
