@@ -175,7 +175,9 @@ def test_the_lock_files_satisfy_what_the_project_asks_for(lock: str, extras: lis
         wanted += project["optional-dependencies"][extra]
     pins = {
         canonicalize_name(name): version
-        for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)", (ROOT / lock).read_text(), re.MULTILINE)
+        for name, version in re.findall(
+            r"^([A-Za-z0-9._-]+)==([^ ;]+)", (ROOT / lock).read_text(), re.MULTILINE
+        )
     }
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)
