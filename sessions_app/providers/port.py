@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from sessions_app.text import clean_text, cut_head_tail
+
+DETAIL_LIMIT = 2000  # characters of a failure's detail; some servers answer with a whole page
+
 
 class Stop(StrEnum):
     """Why a reply ended, over all providers."""
@@ -90,7 +94,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One whole reply.
+    """One whole reply. Everything in it can be stored (S8).
 
     `content` is a list of entry blocks: `{type: text, text}`, `{type: reasoning, text, provider, signature?,
     details?}`, `{type: tool_call, id, name, arguments, arguments_raw?, details?}`; `arguments_raw` only where
@@ -146,10 +150,10 @@ class ModelCallFailed(Exception):
         provider_details: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
-        self.detail = detail
+        self.detail, _ = cut_head_tail(clean_text(detail), DETAIL_LIMIT)
         self.category = category
         self.status = status
-        self.code = code
+        self.code = None if code is None else clean_text(code)[:100]
         self.retry_after = retry_after
         self.retryable = retryable
         self.usage = usage

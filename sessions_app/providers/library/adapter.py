@@ -1,6 +1,8 @@
 """One model call through the library: always streamed, never retried, judged by what the transport saw."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from pydantic_ai.direct import model_request_stream
@@ -37,6 +39,7 @@ from sessions_app.providers.port import (
     Stop,
     Usage,
 )
+from sessions_app.text import UnstorableJson, clean_json, clean_text
 
 # Settings that mean the same for every provider, under the config's names.
 _SETTINGS = {
@@ -53,6 +56,8 @@ _SETTINGS = {
     "service_tier": "service_tier",
     "reasoning": "thinking",
 }
+# Anthropic has no code for it.
+_BAD_SIGNATURE = re.compile(r"invalid\W+signature\W+in\W+thinking", re.IGNORECASE)
 _OWN_SETTINGS = ("openai_", "anthropic_", "google_")
 # Settings that would take a call out of our hands: other transports, jobs and state at the provider.
 _REFUSED = frozenset(
@@ -76,7 +81,20 @@ class LibraryProvider:
         self._quiet_limit = quiet_limit
 
     async def reply(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
-        """One streamed call; `ModelCallFailed` for everything that is not a whole reply."""
+        """One streamed call; `ModelCallFailed` for everything that is not a whole reply.
+
+        A provider that can no longer read its own reasoning (its keys rotate, models retire) is asked once more
+        without it: the history would fail for ever otherwise.
+        """
+        try:
+            return await self._call(request, on_delta)
+        except ModelCallFailed as failure:
+            bare = _without_reasoning(request) if _refuses_reasoning(failure) else None
+            if bare is None:
+                raise
+            return await self._call(bare, on_delta)
+
+    async def _call(self, request: ModelRequest, on_delta: OnDelta | None) -> Reply:
         watch = Watch(first_event_within=self._first_event_within, quiet_limit=self._quiet_limit)
         token = watching.set(watch)
         stream: StreamedResponse | None = None
@@ -107,6 +125,31 @@ class LibraryProvider:
 
 
 LIBRARY = LibraryProvider()
+
+
+def _refuses_reasoning(failure: ModelCallFailed) -> bool:
+    if failure.category is not Category.INVALID_REQUEST:
+        return False
+    return failure.code == "invalid_encrypted_content" or bool(_BAD_SIGNATURE.search(failure.detail))
+
+
+def _without_reasoning(request: ModelRequest) -> ModelRequest | None:
+    """The request without any reasoning; None if it has none."""
+    bare = []
+    for message in request.messages:
+        content = message.get("content")
+        kept = content
+        if message.get("role") == "assistant" and isinstance(content, list):
+            # Item ids go too: a stored item asks for the reasoning that it followed.
+            kept = [
+                {key: value for key, value in block.items() if key not in {"provider", "details"}}
+                for block in content
+                if block.get("type") != "thinking"
+            ]
+        bare.append(message if kept == content else {**message, "content": kept})
+    if all(new is old for new, old in zip(bare, request.messages, strict=True)):
+        return None
+    return replace(request, messages=bare)
 
 
 def _messages(request: ModelRequest, model: Model) -> list[ModelMessage]:
@@ -170,14 +213,19 @@ def _usage(stream: StreamedResponse | None) -> Usage | None:
 def _reply(request: ModelRequest, response: ModelResponse, watch: Watch) -> Reply:
     corrector = watch.corrector
     usage = messages.usage_of(response)
-    content = messages.from_library(response, request.provider)
+    try:
+        content = clean_json(messages.from_library(response, request.provider), on_nan="null")
+    except UnstorableJson as error:
+        raise _unusable(f"the reply cannot be stored: {error}", Category.MALFORMED, watch, usage) from error
     details = response.provider_details or {}
     raw_stop = corrector.stop or response.finish_reason
+    if raw_stop is not None:
+        raw_stop = clean_text(raw_stop)
     stop = stop_of(corrector.protocol, raw_stop)
     refusal = details.get("refusal")
     if refusal:
         stop = Stop.FILTERED
-        content = content or [{"type": "text", "text": str(refusal)}]
+        content = content or [{"type": "text", "text": clean_text(str(refusal))}]
     calls = any(block["type"] == "tool_call" for block in content)
     if stop is Stop.DONE and calls:
         stop = Stop.TOOL_CALLS
@@ -194,8 +242,10 @@ def _reply(request: ModelRequest, response: ModelResponse, watch: Watch) -> Repl
         usage=usage,
         time_to_first_token=watch.time_to_first_token,
         provider_details=_plain(details),
-        model=response.model_name,
-        response_id=response.provider_response_id,
+        model=clean_text(response.model_name or request.model),
+        response_id=None
+        if response.provider_response_id is None
+        else clean_text(response.provider_response_id),
         cost_usd=_cost(request, response),
     )
 
@@ -216,7 +266,8 @@ def _unusable(detail: str, category: Category, watch: Watch, usage: Usage) -> Mo
 
 def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
     """What of the library's details is worth keeping, as JSON."""
-    return {name: value for name, value in details.items() if isinstance(value, str | int | float | bool)}
+    plain = {name: value for name, value in details.items() if isinstance(value, str | int | float | bool)}
+    return dict(clean_json(plain, on_nan="null"))
 
 
 def _cost(request: ModelRequest, response: ModelResponse) -> str | None:
@@ -230,6 +281,11 @@ def _cost(request: ModelRequest, response: ModelResponse) -> str | None:
 
 
 def _delta(event: ModelResponseStreamEvent) -> Delta | None:
+    delta = _raw_delta(event)
+    return None if delta is None else replace(delta, text=clean_text(delta.text))
+
+
+def _raw_delta(event: ModelResponseStreamEvent) -> Delta | None:
     if isinstance(event, PartStartEvent):
         part = event.part
         if isinstance(part, TextPart) and part.content:

@@ -7,9 +7,10 @@ import httpx2
 import pytest
 
 from sessions_app.engine.context import EntryRow, messages_of
+from sessions_app.engine.retry import EndTurn, classify
 from sessions_app.providers.library import models
 from sessions_app.providers.library.transport import CorrectingTransport
-from sessions_app.providers.port import Stop
+from sessions_app.providers.port import DETAIL_LIMIT, ModelCallFailed, Stop
 from sessions_app.providers.request_rules import check_request
 from tests.sessions_app.providers import streams
 
@@ -132,3 +133,90 @@ async def test_reasoning_effort_is_one_setting_for_all(given, effort, library, s
     body = server.received[0].body
     assert body["reasoning"]["effort"] == effort
     assert "top_p" not in body
+
+
+REFUSALS = {
+    "openai": {
+        "type": "invalid_request_error",
+        "code": "invalid_encrypted_content",
+        "message": "not verified",
+    },
+    "anthropic": {
+        "type": "invalid_request_error",
+        "message": "messages.1.content.0: Invalid `signature` in `thinking` block",
+    },
+}
+
+
+@pytest.mark.parametrize("provider", REFUSALS)
+@pytest.mark.parametrize("second_works", [True, False])
+async def test_reasoning_that_its_provider_can_no_longer_read_is_left_out_once(
+    provider, second_works, library, server, request_to
+):
+    """C21, A38: and not counted as a transient failure."""
+    thought = {
+        "type": "reasoning",
+        "text": "Hm",
+        "signature": "stale",
+        "provider": provider,
+        "details": {"id": "rs_1"},
+    }
+    text = {"type": "text", "text": "One.", "provider": provider, "details": {"id": "msg_1"}}
+    kinds = [
+        USER,
+        ("assistant_message", {"content": [thought, text], "stop": "done", "provider": provider}),
+        ("user_message", {"content": "and?"}),
+    ]
+    history = messages_of(
+        EntryRow(seq, seq - 1 or None, kind, data) for seq, (kind, data) in enumerate(kinds, start=1)
+    )
+    refusal = json.dumps({"type": "error", "error": REFUSALS[provider]})
+    server.play(refusal, status=400)
+    if second_works:
+        whole = streams.anthropic(*streams.anthropic_text(0, "ok"))
+        if provider == "openai":
+            whole = streams.responses(*streams.responses_text("msg_2", "ok"))
+        server.play(whole)
+    else:
+        server.play(refusal, status=400)
+    request = request_to(provider, server.url, model="gpt-5", messages=history)
+    if second_works:
+        assert (await library.reply(request)).content[-1]["text"] == "ok"
+    else:
+        with pytest.raises(ModelCallFailed) as caught:
+            await library.reply(request)
+        assert isinstance(classify(caught.value, failures_so_far=0, call_id="mcl_01"), EndTurn)
+    first, second = (json.dumps(received.body) for received in server.received)
+    assert "stale" in first
+    assert "stale" not in second
+    assert "rs_1" not in second
+    assert "One." in second
+
+
+async def test_what_cannot_be_stored_is_replaced(library, server, request_to):
+    """S8: NUL, lone surrogates, a pair cut in two by the stream, NaN."""
+    server.play(
+        streams.chat(
+            {"content": "a\x00b\ud800c\ud83d"},
+            {"content": "\ude00"},
+            streams.chat_call(0, "call_1", "read", '{"f": NaN, "g\\u0000": "\\udc00"}'),
+            finish="tool_calls",
+        )
+    )
+    deltas = []
+    reply = await library.reply(request_to("openai-chat", server.url), deltas.append)
+    text, call = reply.content
+    assert text["text"] == "a\ufffdb\ufffdc\U0001f600"
+    assert call["arguments"] == {"f": None, "g\ufffd": "\ufffd"}
+    for delta in deltas:
+        assert "\x00" not in delta.text
+        delta.text.encode()
+
+
+async def test_the_detail_of_a_failure_is_bounded(library, server, request_to):
+    """S8."""
+    server.play("<html>\x00" + "x" * 100_000, status=502, content_type="text/html")
+    with pytest.raises(ModelCallFailed) as caught:
+        await library.reply(request_to("openai-chat", server.url))
+    assert len(caught.value.detail) <= DETAIL_LIMIT
+    assert "\x00" not in caught.value.detail

@@ -4,6 +4,7 @@ The library's known gaps are pinned here, so that an upgrade keeps them covered.
 """
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -590,3 +591,23 @@ async def test_an_address_that_the_network_rule_forbids_ends_the_turn(library, s
     assert failure.category is Category.INVALID_REQUEST
     assert failure.code == "forbidden_address"
     assert server.received == []
+
+
+async def test_a_compressed_stream_is_read_though_none_was_asked_for(library, server, request_to):
+    """C59: our transport stands below the client's decoding."""
+    server.play(gzip.compress(WHOLE["openai-chat"].encode()), content_encoding="gzip")
+    reply = await library.reply(request_to("openai-chat", server.url))
+    assert [block["text"] for block in reply.content] == ["Hello"]
+    assert server.received[0].headers["accept-encoding"] == "identity"
+
+
+async def test_calls_at_once_are_judged_each_by_its_own_stream(library, server, request_to):
+    """R4: one process runs many sessions on one client."""
+    for number in range(30):
+        server.play((CUTS if number % 3 == 0 else WHOLE)["openai-chat"])
+    request = request_to("openai-chat", server.url)
+    results = await asyncio.gather(*(library.reply(request) for _ in range(30)), return_exceptions=True)
+    failures = [result for result in results if isinstance(result, ModelCallFailed)]
+    assert [failure.category for failure in failures] == [Category.CUT] * 10
+    replies = [result for result in results if not isinstance(result, BaseException)]
+    assert [reply.content[0]["text"] for reply in replies] == ["Hello"] * 20
