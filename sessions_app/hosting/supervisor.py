@@ -7,7 +7,7 @@ processes, the wires to the loops) and look at the clock, so it can fork at any 
 database nor a loop can block it. In each turn it
 
 - obeys signals: the first begins the planned stop (loops drain, are killed at the limit, what they left is
-  released), a second one aborts. Handlers only count; whether the supervisor is leaving is looked at before
+  released), a second one aborts. Handlers only note the time; whether the supervisor is leaving is looked at before
   anything dead is repaired, because a signal for the whole group reaches everybody at once;
 - meets worker processes that the cluster has forked and tells each which loop to be, after the backoff of a
   seat whose loops keep dying;
@@ -27,6 +27,7 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from types import FrameType
 from typing import Any
 
@@ -40,6 +41,10 @@ from sessions_app.hosting.releases import Releases
 from sessions_app.hosting.slots import Slot, backoff
 
 log = structlog.get_logger(__name__)
+
+DUPLICATE_WITHIN = 0.1
+"""A signal this many seconds after the first is the same one: a terminal signals everybody, and a wrapper
+(`timeout`, a process manager, a script that stops its children) passes it on as well."""
 
 ABORT_GRACE = 1.0
 """Seconds that aborted loops get to release what they hold."""
@@ -74,8 +79,8 @@ class Supervisor:
         self._next_cluster = 0.0
         self._cluster_ready = False
         self._announced = False
-        self._signals = 0
-        self._signals_obeyed = 0
+        self._signals: deque[float] = deque()
+        self._told_at = 0.0
         self._leaving = False
         self._stop_at: float | None = None
 
@@ -118,10 +123,10 @@ class Supervisor:
 
     def _install_signals(self) -> None:
         for number in cluster.STOP_SIGNALS:
-            signal.signal(number, self._count_signal)
+            signal.signal(number, self._note_signal)
 
-    def _count_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self._signals += 1
+    def _note_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signals.append(time.monotonic())
 
     # turn
 
@@ -158,18 +163,16 @@ class Supervisor:
         return [slot for slot in self._slots if slot.link is not None]
 
     def _obey_signals(self) -> None:
-        if self._signals == self._signals_obeyed:
-            return
-        first, self._signals_obeyed = not self._leaving, self._signals
-        if first:
-            self._leaving = True
-            log.info(
-                "runworker.draining", limit=settings.TENURE.worker_drain_timeout, loops=len(self._taken())
-            )
-            self._drain()
-        if self._signals > 1:
-            log.warning("runworker.aborting", loops=len(self._taken()))
-            self._abort()
+        while self._signals:
+            arrived = self._signals.popleft()
+            loops = len(self._taken())
+            if not self._leaving:
+                self._leaving, self._told_at = True, arrived
+                log.info("runworker.draining", limit=settings.TENURE.worker_drain_timeout, loops=loops)
+                self._drain()
+            elif arrived - self._told_at >= DUPLICATE_WITHIN:
+                log.warning("runworker.aborting", loops=loops)
+                self._abort()
 
     def _drain(self) -> None:
         """Tell the loops to drain, unless they have been told; the cluster ends with them or at the limit."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.sessions_app.hosting import loops
 
-DEADLINE = 20.0
+DEADLINE = 40.0
 """Only a failing test waits this long."""
 
 Event = dict[str, Any]
@@ -70,6 +70,14 @@ class Family:
             if not self._read(until):
                 raise AssertionError(f"no {event} {fields}; happened:\n{self.story()}")
 
+    def shows(self, event: str, *, within: float) -> bool:
+        """Whether there is such an event, or is before so many seconds have passed."""
+        until = time.monotonic() + within
+        while not self.seen(event):
+            if not self._read(until):
+                return False
+        return True
+
     def ready(self) -> Event:
         return self.wait_for("runworker.ready")
 
@@ -106,6 +114,8 @@ class Family:
 
     def _read(self, until: float) -> bool:
         """Read once; False when the time is over or everything has been read."""
+        if not self._rests:
+            return False
         ready, _, _ = select.select(list(self._rests), [], [], max(0.0, until - time.monotonic()))
         for descriptor in ready:
             part = os.read(descriptor, 65536)
@@ -125,8 +135,6 @@ class Family:
 
     def clean_up(self) -> None:
         """After a test that failed half-way: end what it started, also what should have ended by itself."""
-        if not self._rests:
-            return
         self.process.kill()
         # The reports name every cluster's group; one that is gone is none of ours any more.
         for group in {event["group"] for event in self.events if "group" in event}:

@@ -131,7 +131,7 @@ def test_a_second_signal_aborts_at_once() -> None:
         running.ready()
         send(signal.SIGTERM, running.pid)
         running.wait_for("draining")
-        told_at = send(signal.SIGTERM, running.pid)
+        told_at = send_until(running, "aborting", signal.SIGTERM)
         aborting = running.wait_for("aborting")
         running.expect()
 
@@ -146,11 +146,24 @@ def test_a_second_signal_kills_a_loop_that_does_not_listen() -> None:
         running.ready()
         send(signal.SIGTERM, running.pid)
         running.wait_for("draining")
-        told_at = send(signal.SIGINT, running.pid)
+        told_at = send_until(running, "runworker.aborting", signal.SIGINT)
         running.expect()
 
         assert time.monotonic() - told_at < 5
         assert running.seen("released", reason="drain")
+
+
+def test_a_signal_that_arrives_twice_at_once_is_one() -> None:
+    """L8: wrappers pass on what the terminal has already sent to the whole group."""
+    with family(*ONE_LOOP, HOSTING_BEHAVIOUR="long_step", **SHORT_LIMITS) as running:
+        running.ready()
+        told_at = send(signal.SIGINT, running.pid)
+        send(signal.SIGTERM, running.pid)
+        aborting = running.wait_for("aborting")
+        running.expect()
+
+        assert aborting["at"] - told_at > 0.75
+        assert not running.seen("runworker.aborting")
 
 
 def test_a_signal_for_everybody_is_one_planned_stop() -> None:
@@ -305,6 +318,15 @@ def test_a_loop_that_dies_of_its_start_again_and_again_waits_longer_each_time(be
         assert bool(running.seen("loop.failed")) == (behaviour == "raises")
         stop(running)
         assert len(running.seen("released", reason="crash")) == len(running.seen("running"))
+
+
+def send_until(running: Family, event: str, number: signal.Signals) -> float:
+    """Send a signal until it shows (one right after the first counts as the same one); when that began."""
+    began = time.monotonic()
+    while not running.shows(event, within=0.15):
+        send(number, running.pid)
+        assert time.monotonic() - began < 10
+    return began
 
 
 def wait_until_asleep(pid: int) -> None:
