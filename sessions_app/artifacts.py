@@ -73,7 +73,8 @@ def find(project: UUID, artifact: UUID) -> Artifact | None:
 def read(artifact: Artifact) -> bytes:
     """All of its bytes; at most `max_artifact_bytes`."""
     with open_artifact(artifact) as opened:
-        return opened.read()
+        data: bytes = opened.read()
+    return data
 
 
 def open_artifact(artifact: Artifact) -> "File[bytes]":

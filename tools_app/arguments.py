@@ -17,6 +17,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from sessions_app.text import UnstorableJson, clean_json, json_pointer
+from tools_app.linear_patterns import with_linear_patterns
 
 __all__ = ["BadArguments", "Validator", "problem_with", "read", "validator_for_schema"]
 
@@ -83,7 +84,7 @@ def validator_for_schema(schema: Mapping[str, Any]) -> Validator:
 @lru_cache(maxsize=2048)
 def _compiled(schema: str) -> Validator:
     document = json.loads(schema)
-    kind = validator_for(document, default=Draft202012Validator)
+    kind = with_linear_patterns(validator_for(document, default=Draft202012Validator), schema)
     return kind(document, registry=Registry())
 
 

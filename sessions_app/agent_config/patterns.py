@@ -22,6 +22,9 @@ class Pattern(Protocol):
     def fullmatch(self, text: str) -> object | None:
         """Something true where the whole text matches."""
 
+    def search(self, text: str) -> object | None:
+        """Something true where any part of the text matches."""
+
 
 class InvalidPattern(ValueError):
     """Not a regular expression that RE2 takes."""

@@ -287,3 +287,56 @@ def test_a_schema_that_can_not_be_applied_fails_the_call_only(schema: dict[str, 
     problem = arguments.problem_with(arguments.validator_for_schema(schema), {"a": 1})
     assert problem is not None
     assert "can't be applied" in problem
+
+
+def fits(schema: dict[str, Any], value: Any) -> bool:
+    return arguments.problem_with(arguments.validator_for_schema(schema), value) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"pattern": "^(a+)+$"}}},
+        {"patternProperties": {"^(a+)+$": False}},
+        {"patternProperties": {"^(a+)+$": True}, "additionalProperties": False},
+        {"patternProperties": {"^(a+)+$": True}, "unevaluatedProperties": False},
+    ],
+    ids=["pattern", "patternProperties", "additionalProperties", "unevaluatedProperties"],
+)
+@pytest.mark.timeout(10)
+def test_a_hostile_pattern_does_not_hold_up_the_worker(schema: dict[str, Any]) -> None:
+    """T3: it would take Python's regular expressions longer than anybody waits."""
+    text = "a" * 5000 + "!"
+    fits(schema, {"a": text, text: 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"properties": {"a": {"pattern": "^x[0-9]+$"}}}, {"a": "x12"}, {"a": "y"}),
+        ({"properties": {"a": {"pattern": "b"}}}, {"a": "abc"}, {"a": "ac"}),
+        ({"patternProperties": {"^n_": {"type": "integer"}}}, {"n_a": 1, "b": "x"}, {"n_a": "x"}),
+        (
+            {"properties": {"a": {}}, "patternProperties": {"^n_": {}}, "additionalProperties": False},
+            {"a": 1, "n_b": 2},
+            {"b": 1},
+        ),
+        (
+            {"patternProperties": {"^n_": {}}, "additionalProperties": {"type": "integer"}},
+            {"n_a": "x", "b": 1},
+            {"b": "x"},
+        ),
+    ],
+)
+def test_patterns_still_mean_what_they_say(schema: dict[str, Any], good: Any, bad: Any) -> None:
+    """T3: in the newest dialect and an old one."""
+    for dialect in ({}, {"$schema": "http://json-schema.org/draft-07/schema#"}):
+        assert fits(schema | dialect, good)
+        assert not fits(schema | dialect, bad)
+
+
+def test_a_pattern_beyond_linear_time_holds_nothing_back() -> None:
+    """T3: look-around is not checked, the rest of the schema is."""
+    schema = {"properties": {"a": {"type": "string", "pattern": "^(?!x)"}}}
+    assert fits(schema, {"a": "x"})
+    assert not fits(schema, {"a": 1})
