@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from uuid import UUID
 
-import psycopg
 import pytest
 from django.db import connection, transaction
 
-from sessions_app import ids, notifier, wakeups
+from sessions_app import ids, notifier, own_connection, wakeups
+from sessions_app import listener as listening
 from sessions_app.listener import Listener
 from sessions_app.models import Session, SessionStatus
 from sessions_app.notifier import EVERYTHING, Notifier, channel_of, payloads
+from tests import staging
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,6 +55,13 @@ def bell() -> Iterator[Notifier]:
     bell = Notifier()
     yield bell
     bell.close()
+
+
+@pytest.fixture
+def relay() -> Iterator[staging.Relay]:
+    relay = staging.Relay()
+    yield relay
+    relay.close()
 
 
 @pytest.fixture
@@ -121,7 +129,7 @@ def test_a_reconnect_listens_before_it_wakes_anybody(listener: Listener) -> None
     def look(word: str | None) -> None:
         if word is None:
             # Rung from inside the wake-up: it is heard only if LISTEN came before.
-            with psycopg.connect(**plain_parameters(), autocommit=True) as other:
+            with staging.another_connection() as other:
                 other.execute("SELECT pg_notify(%s, 'rung while looking')", [channel_of("work")])
         heard(word)
 
@@ -129,13 +137,6 @@ def test_a_reconnect_listens_before_it_wakes_anybody(listener: Listener) -> None
     heard.wait(lambda words: words == [None, "rung while looking"])
     terminate(listener.backend_pid)
     heard.wait(lambda words: words == [None, "rung while looking"] * 2)
-
-
-def plain_parameters() -> dict[str, object]:
-    parameters = connection.get_connection_params()
-    return {
-        key: parameters[key] for key in ("dbname", "user", "password", "host", "port") if key in parameters
-    }
 
 
 def test_the_notifier_sends_what_waited_once_its_connection_is_back(
@@ -181,36 +182,44 @@ def test_nothing_is_heard_after_the_subscription_is_removed(listener: Listener, 
     assert gone.words == [None]
 
 
-def test_a_server_that_stops_answering_is_left(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stops_answering_is_left(
+    listener: Listener, bell: Notifier, relay: staging.Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C87: a half-open connection is silent like an idle one; only a ping tells them apart."""
     monkeypatch.setattr("sessions_app.listener.PING_EVERY", 0.05)
     monkeypatch.setattr("sessions_app.listener.ANSWER_WITHIN", 0.3)
+    monkeypatch.setattr(own_connection, "connect", lambda *, purpose: relay.connect(autocommit=True))
     heard = Heard()
     listener.subscribe("work", heard)
     heard.wait(lambda words: words == [None])
-    frozen = listener.backend_pid
-    assert frozen is not None
-    os.kill(frozen, 19)  # SIGSTOP: the socket stays open and nobody reads it
-    try:
-        heard.wait(lambda words: words == [None, None])
-        assert listener.backend_pid != frozen
-    finally:
-        os.kill(frozen, 18)
+    lost = listener.backend_pid
+
+    relay.freeze()
+    heard.wait(lambda words: words == [None, None])
+    assert listener.backend_pid not in {None, lost}
+    bell.ring("work", ["s2"])
+    heard.wait(lambda words: words[-1] == "s2")
+
+
+def test_a_half_open_connection_is_noticed_within_fifteen_seconds() -> None:
+    """C87: ping, patience and the kernel's own limit, added up."""
+    assert listening.PING_EVERY + listening.ANSWER_WITHIN < 15
+    kernel = own_connection.KEEPALIVE
+    assert kernel["keepalives_idle"] + kernel["keepalives_interval"] * kernel["keepalives_count"] < 15
+    assert kernel["tcp_user_timeout"] < 15_000
 
 
 def test_pings_are_no_transactions(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """The idle budget of a worker and a sweeper, 3 transactions a second, is not spent on listening."""
     monkeypatch.setattr("sessions_app.listener.PING_EVERY", 0.005)
     pings = threading.Semaphore(0)
-    from sessions_app import listener as module
+    original = listening._Wire._sync
 
-    original = module._Wire._sync
-
-    def counted(self: module._Wire, waking: list[module._Subscription]) -> None:
+    def counted(self: listening._Wire, waking: list[listening._Subscription]) -> None:
         original(self, waking)
         pings.release()
 
-    monkeypatch.setattr(module._Wire, "_sync", counted)
+    monkeypatch.setattr(listening._Wire, "_sync", counted)
     heard = Heard()
     listener.subscribe("work", heard)
     heard.wait(lambda words: words == [None])
@@ -253,10 +262,10 @@ def test_a_commit_rings_for_a_due_session_and_a_rollback_does_not(process: None)
     kept = Session(id=ids.new_id(), status=SessionStatus.QUEUED)
     undone = Session(id=ids.new_id(), status=SessionStatus.QUEUED)
 
-    with pytest.raises(RuntimeError), transaction.atomic():
+    with transaction.atomic():
         wakeups.after_commit(undone)
         wakeups.on_lease_end(worker=1, session=undone.id)
-        raise RuntimeError
+        transaction.set_rollback(True)
     with transaction.atomic():
         wakeups.after_commit(kept)
         wakeups.after_commit(kept)
