@@ -31,10 +31,6 @@ ARGUMENTS: st.SearchStrategy[Any] = st.one_of(
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 
 
-def optional(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({}, optional=values)
-
-
 def block(kind: str, must: dict[str, Any], may: dict[str, Any] | None = None) -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries({"type": st.just(kind), **must}, optional=may or {})
 
@@ -81,7 +77,53 @@ NOTES = st.fixed_dictionaries(
     {"role": st.sampled_from(["note", "summary", "checkpoint"]), "content": CONTENT}
 )
 MESSAGES = st.one_of(FRAMES, FRAMES, RESULTS, RESULTS, USERS, NOTES)
-TRANSCRIPTS = st.lists(MESSAGES, max_size=10)
+
+
+@st.composite
+def turns(draw: st.DrawFn, made_by: st.SearchStrategy[str | None]) -> list[Any]:
+    """A turn as a provider makes it: reasoning with its calls, some results in some order, and what came in."""
+    provider = draw(made_by)
+    content: list[Any] = []
+    for call in draw(st.lists(CALLS, min_size=1, max_size=3)):
+        own = {"provider": provider}
+        if draw(st.booleans()):
+            item = draw(ITEM_IDS)
+            content.append(
+                {
+                    "type": "thinking",
+                    "thinking": draw(TEXTS),
+                    "signature": "c2lnLTE=",
+                    "details": {"id": item},
+                }
+                | own
+            )
+        if draw(st.booleans()):
+            content.append({"type": "text", "text": "on it", "details": {"id": draw(ITEM_IDS)}} | own)
+        content.append(call | draw(st.sampled_from([{}, own, own | {"details": {"id": draw(ITEM_IDS)}}])))
+    calls = [block for block in content if block["type"] == "tool_call"]
+    results = [
+        {
+            "role": "tool_result",
+            "id": call["id"],
+            "name": call["name"],
+            "error": draw(st.booleans()),
+            "content": draw(CONTENT),
+        }
+        for call in draw(st.permutations(calls))[: draw(st.integers(0, len(calls)))]
+    ]
+    behind = draw(st.lists(MESSAGES, max_size=1))
+    stop = draw(st.sampled_from([None, "tool_use", "tool_use", "aborted"]))
+    frame = {"role": "assistant", "content": content, "stop": stop, "error": None}
+    return [draw(USERS), frame, *draw(st.permutations([*results, *behind]))]
+
+
+def transcripts(made_by: st.SearchStrategy[str | None]) -> st.SearchStrategy[list[Any]]:
+    """Whole turns between single messages of any kind."""
+    pieces = st.one_of(MESSAGES.map(lambda message: [message]), turns(made_by))
+    return st.lists(pieces, max_size=6).map(lambda parts: [message for part in parts for message in part])
+
+
+TRANSCRIPTS = transcripts(PROVIDERS)
 
 
 @st.composite
