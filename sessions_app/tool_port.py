@@ -148,8 +148,8 @@ class ToolRuntime(Protocol):
         """Run an internal tool inside the open fence, in a savepoint.
 
         `session` is the locked row as the fence gave it. The tool may change it and append entries through
-        it; the caller saves it. A failure of the tool undoes all that and is an outcome; database errors that may
-        pass (`database.is_transient`) and a lost lease are raised.
+        it; the caller saves it. A failure of the tool undoes all that and is an outcome; a lost lease and
+        database errors that may pass (`database.is_transient`) are raised.
         """
 
 
