@@ -113,8 +113,13 @@ class LibraryProvider:
         except errors.FAILURES as error:
             raise errors.failure_of(error, watch, _usage(stream)) from error
         except errors.PARSING as error:
-            if watch.status is None:
-                raise  # before anything was sent: a mistake of ours, not an answer
+            if watch.sent_at is None:
+                # A history that cannot be made into a request cannot be at the next try either.
+                raise ModelCallFailed(
+                    f"the request could not be built: {error}",
+                    category=Category.INVALID_REQUEST,
+                    code="unsendable",
+                ) from error
             raise errors.failure_of(error, watch, _usage(stream)) from error
         finally:
             watching.reset(token)

@@ -220,3 +220,16 @@ async def test_the_detail_of_a_failure_is_bounded(library, server, request_to):
         await library.reply(request_to("openai-chat", server.url))
     assert len(caught.value.detail) <= DETAIL_LIMIT
     assert "\x00" not in caught.value.detail
+
+
+async def test_a_history_that_makes_no_request_ends_the_turn(library, server, request_to):
+    """R3: it would fail the same way at every retry."""
+    broken = [
+        {"role": "user", "content": [{"type": "media", "media_type": "image/png", "data": "not base64!"}]}
+    ]
+    with pytest.raises(ModelCallFailed) as caught:
+        await library.reply(request_to("openai", server.url, messages=broken))
+    decided = classify(caught.value, failures_so_far=0, call_id="mcl_01")
+    assert isinstance(decided, EndTurn)
+    assert (decided.reason, decided.error["code"]) == ("invalid_request", "unsendable")
+    assert server.received == []
