@@ -136,7 +136,10 @@ class Family:
     def clean_up(self) -> None:
         """After a test that failed half-way: end what it started, also what should have ended by itself."""
         self.process.kill()
-        # The reports name every cluster's group; one that is gone is none of ours any more.
+        self.process.wait(DEADLINE)
+        if not self._rests:
+            return
+        # Somebody still holds the pipe. The reports name every cluster's group.
         for group in {event["group"] for event in self.events if "group" in event}:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
