@@ -38,7 +38,14 @@ def reschedule(session: Session) -> None:
 
     A wait that is new is also an entry (S7). A leased session keeps its status: its worker reschedules.
     """
-    decision = due.decide(facts_of(session))
+    facts = facts_of(session)
+    if facts.deadline is not None:
+        # Only the database knows whether it has passed; a call that is too late must not be waited for again.
+        expired = tool_port.runtime().expire(session.id)
+        if expired.results:
+            log.append(session, *entries.tool_results(expired.results))
+            facts = facts_of(session)
+    decision = due.decide(facts)
     waiting_on = [dict(item) for item in decision.waiting_on]
     if decision.status == SessionStatus.WAITING and not _same_wait(session.waiting_on, waiting_on):
         log.append(session, entries.session_waiting(waiting_on, turn=session.turn_id))

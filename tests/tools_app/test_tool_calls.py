@@ -10,10 +10,10 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from sessions_app import ids
+from sessions_app import ids, leases
 from sessions_app.database import hot_cursor, raw_connection
 from sessions_app.errors import Conflict
-from sessions_app.models import Session
+from sessions_app.models import Entry, Session
 from sessions_app.tool_port import INTERRUPTED, Call, Completed, ToolOutcome
 from tests import factories
 from tools_app import tool_calls
@@ -283,6 +283,27 @@ def test_a_deadline_that_passed_fails_the_waiting_call(session: Session) -> None
     early.refresh_from_db()
     assert early.state == "waiting"
     assert tool_calls.expire(session.id).results == []
+
+
+def test_a_session_that_waited_past_a_deadline_goes_on_at_once(session: Session) -> None:
+    """S11, S12: the end of its lease settles the late call, so nobody is woken for the same deadline twice."""
+    late = factories.tool_call(session, state="waiting", deadline=factories.database_now(-1))
+    assert leases.release(session.id, worker=session.lease.worker_id, attempt=session.attempt)
+    row = factories.reread(session)
+    assert (row.status, row.waiting_on) == ("queued", [])
+    assert row.wake_at <= factories.database_now()
+    (entry,) = Entry.objects.filter(session=session, kind="tool_result")
+    assert (entry.data["tool_call"], entry.data["outcome"]) == (ids.encode("tcl", late.id), "failed")
+
+
+def test_a_session_that_waits_for_a_deadline_is_due_then(session: Session) -> None:
+    """S11: the nearest one."""
+    factories.tool_call(session, state="waiting", deadline=factories.database_now(600))
+    near = factories.tool_call(session, state="waiting", deadline=factories.database_now(300))
+    leases.release(session.id, worker=session.lease.worker_id, attempt=session.attempt)
+    row = factories.reread(session)
+    assert (row.status, row.wake_at) == ("waiting", near.deadline)
+    assert len(row.waiting_on) == 2
 
 
 # --- what others read ------------------------------------------------------------------------------------
