@@ -61,19 +61,24 @@ class Link:
         return [json.loads(line) for line in lines]
 
     def hold(self) -> None:
-        """Keep a handle of the process, which stays true to it when its pid is used again (Linux)."""
+        """Keep a handle of the process, which stays true to it when its pid is used again.
+
+        Without one (macOS, a sandbox that refuses it) the pid has to do.
+        """
         if hasattr(os, "pidfd_open"):
             try:
                 self._pidfd = os.pidfd_open(self.pid)
             except ProcessLookupError:
                 self.closed = True
+            except OSError:
+                return
 
     def kill(self) -> None:
         """SIGKILL the process on the other side; already gone is fine."""
         try:
             if self._pidfd is not None:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            elif not hasattr(os, "pidfd_open"):
+            elif not self.closed:
                 os.kill(self.pid, signal.SIGKILL)
         except ProcessLookupError:
             return

@@ -1,7 +1,11 @@
 """The wire between supervisor and loop."""
 
+import errno
 import os
 import select
+import signal
+import socket
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +64,28 @@ def test_the_end_of_a_process_is_the_end_of_its_wire(wire: tuple[Link, Link]) ->
     assert select.select([theirs], [], [], 0)[0] == [theirs]
     assert theirs.hear() == []
     assert theirs.closed
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("handles", [True, False], ids=["by handle", "by pid"])
+def test_a_process_can_be_killed_over_its_link(handles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L6: a frozen loop is ended, also where the system refuses process handles."""
+    if not handles:
+
+        def refuse(_pid: int) -> int:
+            raise OSError(errno.ENOSYS, "not implemented")
+
+        monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    near, far = socket.socketpair()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        link = Link(near, process.pid)
+        link.hold()
+        link.kill()
+        assert process.wait(10) == -signal.SIGKILL
+    if handles:
+        link.kill()
+    link.close()
+    far.close()
 
 
 def test_nobody_in_the_lobby(lobby: Lobby) -> None:
