@@ -242,6 +242,41 @@ def test_a_reaper_under_way_wins_against_the_renewal() -> None:
     assert leases.register_worker(owner="replacement", capacity=1).pk != late.pk
 
 
+def test_a_reaped_attempt_can_write_no_more_also_after_it_was_replaced(one: Sweeper) -> None:
+    """A10: the replacement has a new number and a new attempt; the old ones are worth nothing."""
+    old = factories.worker(expires_in=-1)
+    session = factories.running(old)
+    sweep(one)
+    with pytest.raises(leases.LeaseLost) as lost, leases.fence(session.pk, worker=old.pk, attempt=1):
+        pass
+    assert lost.value.data == {"reason": "crash"}
+
+    replacement = factories.worker()
+    assert leases.claim(worker=replacement.pk, limit=1) == [leases.Claimed(session.pk, 2)]
+    for worker, attempt in ((old.pk, 1), (old.pk, 2), (replacement.pk, 1)):
+        with pytest.raises(leases.LeaseLost), leases.fence(session.pk, worker=worker, attempt=attempt):
+            pass
+    with leases.fence(session.pk, worker=replacement.pk, attempt=2) as held:
+        assert held.pk == session.pk
+
+
+def test_hosts_with_wrong_clocks_take_a_session_only_when_the_databases_time_has_come(one: Sweeper) -> None:
+    """C64: A stops renewing; B is two minutes ahead and C two behind."""
+    due = factories.due()
+    a, b, c = factories.worker(), factories.worker(), factories.worker()
+    assert len(leases.claim(worker=a.pk, limit=1)) == 1
+
+    def by(worker: Worker, *, clock_offset: float) -> list[leases.Claimed]:
+        with mock.patch("time.time", return_value=time.time() + clock_offset):
+            sweep(one)
+            return leases.claim(worker=worker.pk, limit=1)
+
+    assert by(b, clock_offset=120) == []
+    assert by(c, clock_offset=-120) == []
+    Worker.objects.filter(pk=a.pk).update(expires_at=F("expires_at") - timedelta(seconds=31))
+    assert [claimed.session for claimed in by(c, clock_offset=-120)] == [due.pk]
+
+
 def beat(worker: int) -> leases.Beat:
     with connection.cursor() as cursor:
         return leases.heartbeat(cursor, worker=worker)
