@@ -21,14 +21,15 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Sum
 
+from bench import rows
 from bench.report import Report
-from sessions_app import ids, scheduling
+from sessions_app import ids
 from sessions_app.database import dumps
 from sessions_app.entry_kinds import SYSTEM
-from sessions_app.models import AgentConfig, Input, Lease, Project, Session, Worker
+from sessions_app.models import Lease, Project, Session, Worker
 from sessions_app.models.fields import ClockTimestamp
 
 LEAST_SHARE = 0.20
@@ -61,7 +62,7 @@ def run(report: Report, *, seconds: float, loops: int, sessions: int) -> None:
         report.row("engine", steps_per_second=engine, share_of_floor=share)
         report.expect(share >= LEAST_SHARE, f"{share:.0%} of the floor, at least {LEAST_SHARE:.0%} wanted")
     finally:
-        _remove(project)
+        rows.remove(project)
 
 
 # --- the floor -------------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ def _floor(project: Project, *, seconds: float, processes: int, threads: int, se
         capacity=0,
         expires_at=ClockTimestamp(),
     )
-    held = _sessions(project, sessions, _config(project, {}))
+    held = rows.sessions(project, sessions, rows.config(project, {}))
     Lease.objects.bulk_create(Lease(session=session, worker=worker, attempt=0) for session in held)
     parameters = connection.get_connection_params()
     dsn = psycopg.conninfo.make_conninfo(
@@ -143,8 +144,8 @@ def _engine(
     report.say(f"  preparing {enough} sessions of {steps_per_turn} steps")
     calls = [{"name": "bench_echo", "arguments": {"text": "x" * 200}}]
     replies: list[dict[str, Any]] = [{"text": "y" * 200, "tool_calls": calls} for _ in range(CALLS_PER_TURN)]
-    config = _config(project, {"replies": [*replies, {"text": "done"}]})
-    _give_input(_sessions(project, enough, config))
+    config = rows.config(project, {"replies": [*replies, {"text": "done"}]})
+    rows.give_input(rows.sessions(project, enough, config))
     command = [sys.executable, "manage.py", "runworker", "--no-sweeper"]
     command += ["--loops", str(loops), "--capacity", str(-(-at_once // loops))]
     environment = os.environ | {
@@ -181,55 +182,3 @@ def _steps(project: Project) -> int:
         model=Sum("model_calls"), tool=Sum("tool_calls")
     )
     return (totals["model"] or 0) + (totals["tool"] or 0)
-
-
-# --- rows ------------------------------------------------------------------------------------------------
-
-
-def _config(project: Project, script: dict[str, Any]) -> AgentConfig:
-    document = {
-        "version": 1,
-        "instructions": "Measure.",
-        "model": {"provider": "scripted", "name": "bench"},
-        "tools": {"bench_echo": {}},
-        "permissions": [{"tool": "bench_echo", "then": "allow"}],
-        "script": script,
-    }
-    return AgentConfig.objects.create(project=project, digest=uuid.uuid4().hex, document=document)
-
-
-def _sessions(project: Project, count: int, config: AgentConfig) -> list[Session]:
-    return Session.objects.bulk_create([Session(project=project, config=config) for _ in range(count)])
-
-
-def _give_input(sessions: list[Session]) -> None:
-    content = [{"type": "text", "text": "go"}]
-    with transaction.atomic():
-        Input.objects.bulk_create(
-            Input(session=session, content=content, rank=1, actor=SYSTEM) for session in sessions
-        )
-        Session.objects.filter(pk__in=[session.pk for session in sessions]).update(
-            wake_at=scheduling.wake_value("now"), status="queued", work_rev=1
-        )
-
-
-def _remove(project: Project) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL tenure.retention = 'on'")
-        sessions = Session.objects.filter(project=project)
-        sessions.update(turn=None, last_turn=None, wake_at=None)
-        for table in (
-            "tools_app_toolcall",
-            "sessions_app_entry",
-            "sessions_app_modelcall",
-            "sessions_app_input",
-            "sessions_app_turn",
-            "sessions_app_lease",
-        ):
-            cursor.execute(
-                f"DELETE FROM {table} WHERE session_id IN (SELECT id FROM sessions_app_session WHERE project_id = %s)",
-                [project.pk],
-            )
-        sessions.delete()
-        AgentConfig.objects.filter(project=project).delete()
-        project.delete()

@@ -29,6 +29,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 
 from sessions_app import entries, ids, log, tool_port, wakeups
 from sessions_app.database import hot_cursor
@@ -131,12 +132,16 @@ def start_draining(*, worker: int) -> None:
 
 
 def end_worker(*, owner: str, reason: str) -> int:
-    """The process behind `owner` is gone: mark it dead and end its leases. Returns how many ended."""
-    worker_id = Worker.objects.filter(owner=owner).values_list("pk", flat=True).first()
-    if worker_id is None:
-        return 0
-    mark_dead(worker=worker_id)
-    return end_leases_of(worker=worker_id, reason=reason)
+    """The process behind `owner` is gone: mark it dead and end its leases. Returns how many ended.
+
+    A process that had to start over as a new worker goes on as `owner#1` and so on; all its lives count.
+    """
+    lives = Worker.objects.filter(Q(owner=owner) | Q(owner__startswith=f"{owner}#"))
+    ended = 0
+    for worker_id in lives.order_by("pk").values_list("pk", flat=True):
+        mark_dead(worker=worker_id)
+        ended += end_leases_of(worker=worker_id, reason=reason)
+    return ended
 
 
 def mark_dead(*, worker: int, only_if_expired: bool = False) -> bool:

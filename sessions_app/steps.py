@@ -17,7 +17,7 @@ A COMMIT whose answer got lost is looked up, not repeated: ids are made before t
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -351,9 +351,9 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
 
 
 def _locked(row: tuple[Any, ...]) -> _Locked:
+    locked = _Locked(*row[1:])
     # Django has its connections hand JSON over as text.
-    *columns, lease_end = row[1:]
-    return _Locked(*columns, json.loads(lease_end) if lease_end else None)
+    return replace(locked, lease_end=json.loads(row[-1])) if row[-1] else locked
 
 
 class _Batch:

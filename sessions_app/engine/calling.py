@@ -44,6 +44,7 @@ async def request_for(state: SessionState, call_id: UUID, in_database: InDatabas
         script=state.document.get("script"),
         script_position=state.script_position,
         allowed_networks=settings.TENURE.allowed_networks,
+        quiet_limit=settings.TENURE.stream_stall_timeout,
     )
 
 

@@ -34,6 +34,7 @@ from sessions_app.engine.committer import Committer
 from sessions_app.engine.runner import Run
 from sessions_app.heartbeat import Heart
 from sessions_app.hosting.stop import StopFlag
+from sessions_app.providers import registry
 
 logger = structlog.get_logger(__name__)
 
@@ -91,6 +92,7 @@ class Worker:
         finally:
             for remove in undo:
                 remove()
+            await registry.close()
             await asyncio.to_thread(self._heart.stop)
             await self._loop.run_in_executor(None, self._close_pool)
 

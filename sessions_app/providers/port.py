@@ -64,7 +64,8 @@ class ModelRequest:
 
     `messages` are the message dicts of resume.md, repaired but not yet `to_request`ed: the adapter maps them
     for its own protocol. Media blocks in them hold their bytes (`data` base64 and `media_type`). `script` and
-    `script_position` are read by the scripted provider only.
+    `script_position` are read by the scripted provider only. A stream without an event for `quiet_limit`
+    seconds has failed.
     """
 
     provider: str
@@ -80,6 +81,7 @@ class ModelRequest:
     script: dict[str, Any] | None = None
     script_position: int = 0
     allowed_networks: Sequence[str] = ()
+    quiet_limit: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

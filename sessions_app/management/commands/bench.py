@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from bench import steps
+from bench import recovery, steps
 from bench.report import Report
 
 
@@ -22,8 +22,18 @@ class Command(BaseCommand):
         step.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (10)")
         step.add_argument("--loops", type=int, default=2, help="worker processes (2)")
         step.add_argument("--sessions", type=int, default=64, help="sessions at once (64)")
+        recover = names.add_parser(
+            "recovery", help="how long a session stands still when its worker is killed"
+        )
+        recover.add_argument("--kills", type=int, default=10, help="kills of each kind (10)")
 
     def handle(self, *_: Any, **options: Any) -> None:
         report = Report(options["name"], sys.stdout)
-        steps.run(report, seconds=options["seconds"], loops=options["loops"], sessions=options["sessions"])
-        sys.exit(report.close(""))
+        match options["name"]:
+            case "steps":
+                steps.run(
+                    report, seconds=options["seconds"], loops=options["loops"], sessions=options["sessions"]
+                )
+            case "recovery":
+                recovery.run(report, kills=options["kills"])
+        sys.exit(report.close())

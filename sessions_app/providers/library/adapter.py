@@ -28,7 +28,7 @@ from sessions_app.engine.resume import to_request
 from sessions_app.providers.library import errors, messages
 from sessions_app.providers.library.models import model_for
 from sessions_app.providers.library.stops import stop_of
-from sessions_app.providers.library.transport import FIRST_EVENT_WITHIN, QUIET_LIMIT, Watch, watching
+from sessions_app.providers.library.transport import FIRST_EVENT_WITHIN, Watch, watching
 from sessions_app.providers.port import (
     Category,
     Delta,
@@ -75,7 +75,7 @@ class LibraryProvider:
     """The port's provider over Pydantic AI, for every provider the library knows."""
 
     def __init__(
-        self, *, first_event_within: float = FIRST_EVENT_WITHIN, quiet_limit: float = QUIET_LIMIT
+        self, *, first_event_within: float = FIRST_EVENT_WITHIN, quiet_limit: float | None = None
     ) -> None:
         self._first_event_within = first_event_within
         self._quiet_limit = quiet_limit
@@ -95,7 +95,9 @@ class LibraryProvider:
             return await self._call(bare, on_delta)
 
     async def _call(self, request: ModelRequest, on_delta: OnDelta | None) -> Reply:
-        watch = Watch(first_event_within=self._first_event_within, quiet_limit=self._quiet_limit)
+        watch = Watch(
+            first_event_within=self._first_event_within, quiet_limit=self._quiet_limit or request.quiet_limit
+        )
         token = watching.set(watch)
         stream: StreamedResponse | None = None
         try:
