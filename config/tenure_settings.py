@@ -55,8 +55,8 @@ def _networks(text: str) -> tuple[str, ...]:
 
 
 def _level(text: str) -> str:
-    if text.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
-        raise ValueError("expected DEBUG, INFO, WARNING or ERROR")
+    if text.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
+        raise ValueError("expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
     return text.upper()
 
 

@@ -1,5 +1,6 @@
 """`manage.py bench`: measure, and say what was measured."""
 
+import logging
 import sys
 from argparse import ArgumentParser
 from typing import Any
@@ -28,6 +29,7 @@ class Command(BaseCommand):
         recover.add_argument("--kills", type=int, default=10, help="kills of each kind (10)")
 
     def handle(self, *_: Any, **options: Any) -> None:
+        logging.getLogger().setLevel(logging.ERROR)  # its own rows are what this command says
         report = Report(options["name"], sys.stdout)
         match options["name"]:
             case "steps":
