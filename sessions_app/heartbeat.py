@@ -24,8 +24,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import psycopg
@@ -39,6 +37,7 @@ from sessions_app.errors import WorkerDead
 from sessions_app.leases import LOCK_CLASS, Beat
 from sessions_app.models import EndReason, Liveness, Worker
 from sessions_app.nudge import Nudge
+from sessions_app.vital_signs import Signs, Verdict, abort_at, judge, lock_proves_nothing
 
 logger = structlog.get_logger(__name__)
 
@@ -61,49 +60,9 @@ WHERE locktype = 'advisory' AND classid = %s AND objid = %s AND objsubid = 2 AND
 """
 
 
-class Verdict(StrEnum):
-    """Whether the worker may go on; the other values are the reasons given to `on_abort`."""
-
-    LIVE = "live"
-    DATABASE_LOST = "database lost"
-    LOCK_LOST = "lock lost"
-
-
 DECLARED_DEAD = "declared dead"
 HEART_FAILED = "heart failed"
 """After these two the heart is over; the process starts over under a new number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
-    """What the heart knows of itself. Times are monotonic seconds; no wall clock takes part (A19)."""
-
-    renewed: float  # when the last renewal that succeeded was sent
-    connected: float | None  # since when there is a connection; None while there is none
-    locked: bool  # the lock is held on it, or is not relied upon
-
-
-def abort_at(signs: Signs, *, ttl: float, regain: float) -> tuple[float, Verdict]:
-    """When these signs become a reason to abort, if nothing changes, and which."""
-    by_ttl = signs.renewed + ttl * 2 / 3
-    if signs.connected is not None and not signs.locked and signs.connected + regain < by_ttl:
-        return signs.connected + regain, Verdict.LOCK_LOST
-    return by_ttl, Verdict.DATABASE_LOST
-
-
-def judge(signs: Signs, *, now: float, ttl: float, regain: float) -> Verdict:
-    """The one decision: go on or abort (L5, L6)."""
-    moment, verdict = abort_at(signs, ttl=ttl, regain=regain)
-    return verdict if now >= moment else Verdict.LIVE
-
-
-def lock_proves_nothing(beat: Beat, *, connected_to: int, locked: bool) -> bool:
-    """Whether somebody stands between us and the session that took the lock (L6).
-
-    `connected_to` is the process that answered when we connected. A pooler gives a number of its own, or
-    changes the process behind our back.
-    """
-    return beat.backend_pid != connected_to or (locked and not beat.lock_held)
 
 
 class Heart:
@@ -312,9 +271,13 @@ class Heart:
         with connection.cursor() as cursor:
             beat = leases.heartbeat(cursor, worker=worker)
         locked = self._locked_on is connection
-        if self._trusts_lock and lock_proves_nothing(
-            beat, connected_to=connection.info.backend_pid, locked=locked
-        ):
+        distrust = self._trusts_lock and lock_proves_nothing(
+            answered_by=beat.backend_pid,
+            connected_to=connection.info.backend_pid,
+            taken=locked,
+            held=beat.lock_held,
+        )
+        if distrust:
             self._distrust_lock(worker)
         with self._changed:
             connected = self._signs.connected if self._signs is not None else sent_at

@@ -14,10 +14,11 @@ from django.conf import LazySettings
 from django.db import connection
 
 from sessions_app import leases, own_connection
-from sessions_app.heartbeat import Heart, Signs, Verdict, abort_at, judge, lock_proves_nothing
+from sessions_app.heartbeat import Heart
 from sessions_app.leases import LOCK_CLASS, Beat
 from sessions_app.models import Lease, SessionStatus, Worker
 from sessions_app.sweeper import Sweeper
+from sessions_app.vital_signs import Signs, Verdict, abort_at, judge, lock_proves_nothing
 from tests import factories, staging
 
 TTL, REGAIN = 30.0, 0.5
@@ -64,7 +65,7 @@ def test_a_slow_renewal_counts_from_its_sending() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backend_pid", "lock_held", "locked", "distrust"),
+    ("answered_by", "held", "taken", "distrust"),
     [
         (7, True, True, False),
         (7, False, False, False),  # not taken yet, so nothing follows
@@ -73,10 +74,9 @@ def test_a_slow_renewal_counts_from_its_sending() -> None:
         (7, False, True, True),  # taken, and gone
     ],
 )
-def test_a_pooler_is_recognised(backend_pid: int, lock_held: bool, locked: bool, distrust: bool) -> None:
+def test_a_pooler_is_recognised(answered_by: int, held: bool, taken: bool, distrust: bool) -> None:
     """L6, C84"""
-    beat = Beat(False, backend_pid, lock_held, frozenset())
-    assert lock_proves_nothing(beat, connected_to=7, locked=locked) is distrust
+    assert lock_proves_nothing(answered_by=answered_by, connected_to=7, taken=taken, held=held) is distrust
 
 
 # --- life --------------------------------------------------------------------------------------------------
