@@ -6,6 +6,8 @@ from uuid import UUID
 
 import structlog
 from django.db import connection, transaction
+from django.db.models import Value
+from django.db.models.functions import Lower
 
 from sessions_app import content as contents
 from sessions_app import entry_kinds, ids, inputs, leases, log, scheduling, wakeups
@@ -129,3 +131,16 @@ def update_session(
         row.save()
         wakeups.after_commit(row)
     return row
+
+
+def profile_named(*, project: UUID, text: str) -> UUID:
+    """The profile with this id or, in any case, this name; `NotFound` where the project has none."""
+    profiles = AgentProfile.objects.filter(project_id=project, deleted_at=None)
+    try:
+        profiles = profiles.filter(pk=ids.decode("prf", text))
+    except ids.InvalidId:
+        profiles = profiles.annotate(folded=Lower("name")).filter(folded=Lower(Value(text)))
+    found = profiles.values_list("pk", flat=True).first()
+    if found is None:
+        raise NotFound("no such profile")
+    return found

@@ -1,7 +1,7 @@
 """What every view starts from: the caller, checked bodies and parameters, ids in paths, answers said once."""
 
 import functools
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -125,10 +125,10 @@ type AsyncHandler = Callable[..., Awaitable[HttpResponseBase]]
 
 def async_view(
     *, methods: Collection[str] = ("GET",)
-) -> Callable[[AsyncHandler], Callable[..., Awaitable[HttpResponseBase]]]:
+) -> Callable[[AsyncHandler], Callable[..., Coroutine[Any, Any, HttpResponseBase]]]:
     """A plain asynchronous view `handler(request, access, **kwargs)` with the API's authentication and errors."""
 
-    def wrap(handler: AsyncHandler) -> Callable[..., Awaitable[HttpResponseBase]]:
+    def wrap(handler: AsyncHandler) -> Callable[..., Coroutine[Any, Any, HttpResponseBase]]:
         @csrf_exempt  # checked with the cookie, by `authenticate`
         @functools.wraps(handler)
         async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:

@@ -106,13 +106,13 @@ def _label(text: str) -> str:
 class SessionsQuery(PageQuery):
     repeated: ClassVar[frozenset[str]] = frozenset({"label"})
 
-    status: Annotated[Statuses, Field(description="one or more, with commas")] | None = None
+    status: Statuses | None = Field(None, description="one or more, with commas")
     label: Annotated[
         list[Annotated[str, AfterValidator(_label)]],
         Field(description="key:value; repeated, all must hold", max_length=20),
     ] = []
     profile: Annotated[str, Field(max_length=200, description="id or name")] | None = None
-    parent: Annotated[SessionRef, Field(description="children of this session")] | None = None
+    parent: SessionRef | None = Field(None, description="children of this session")
     q: Annotated[str, Field(max_length=200, description="part of the name")] | None = None
     archived: Annotated[bool, Field(description="only archived ones, or only others")] | None = None
     created_after: Moment | None = None

@@ -1,4 +1,4 @@
-"""`GET /sessions/{id}/wait`: a long poll that costs an event on the loop and nothing else while it waits.
+"""`GET /sessions/{id}/wait`: a long poll that waits on the event loop and holds no database connection.
 
 It subscribes before it looks, so nothing that happens between the two is missed, and looks again whenever the
 session's log grows. Each look borrows one of a few threads for one short query and gives its database
@@ -118,7 +118,19 @@ describe(
         "tags": ["sessions"],
         "parameters": [
             {"name": "session", "in": "path", "required": True, "schema": {"type": "string"}},
-            *query_parameters(WaitQuery),
+            {
+                "name": "for",
+                "in": "query",
+                "required": True,
+                "description": "statuses that end the wait, with commas",
+                "schema": {"type": "string", "examples": ["idle,waiting"]},
+            },
+            {
+                "name": "timeout",
+                "in": "query",
+                "description": "seconds, at most `TENURE_WAIT_MAX` of the deployment (60 by default)",
+                "schema": {"type": "number", "minimum": 0, "default": 30},
+            },
         ],
         "responses": {
             "200": {
@@ -127,5 +139,6 @@ describe(
             },
             **problem_responses(400, 401, 404, 503),
         },
+        "security": [{"apiKey": []}, {"staffSession": []}],
     },
 )
