@@ -34,6 +34,7 @@ from sessions_app.engine.committer import Committer
 from sessions_app.engine.runner import Run
 from sessions_app.heartbeat import Heart
 from sessions_app.hosting.stop import StopFlag
+from sessions_app.models import EndReason
 from sessions_app.providers import registry
 
 logger = structlog.get_logger(__name__)
@@ -187,11 +188,38 @@ class Worker:
             self._claimed_at[item.session] = now
         crash_point("claim.committed")
         logger.info("lease.claimed", worker=self.worker_id, sessions=len(claimed))
-        loaded = await self.in_database(states.load, {item.session: item.attempt for item in claimed})
+        await self._load_and_start(claimed)
+        return len(claimed) == room
+
+    async def _load_and_start(self, claimed: Sequence[leases.Claimed]) -> None:
+        """Read the claimed sessions together; where that fails, each alone, so that a bad one fails alone."""
+        try:
+            loaded = await self.in_database(states.load, {item.session: item.attempt for item in claimed})
+        except Exception as error:
+            if is_transient(error):
+                for item in claimed:
+                    self._claimed_at.pop(item.session, None)  # strays now: the next beat releases them
+                raise
+            if len(claimed) > 1:
+                for item in claimed:
+                    await self._load_and_start([item])
+                return
+            (item,) = claimed
+            logger.exception("session.unreadable", session=str(item.session), worker=self.worker_id)
+            await self.in_database(
+                partial(
+                    leases.end_lease,
+                    item.session,
+                    reason=EndReason.CRASH,
+                    worker=self.worker_id,
+                    attempt=item.attempt,
+                )
+            )
+            self._claimed_at.pop(item.session, None)
+            return
         crash_point("load.done")
         for session, state in loaded.items():
             self._start(session, Run(self, state))
-        return len(claimed) == room
 
     def _start(self, session: UUID, run: Run) -> None:
         task = asyncio.create_task(run.run(), name=f"session {session}")
