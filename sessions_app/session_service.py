@@ -80,12 +80,7 @@ def _config_of(project: UUID, config: UUID | None, profile: UUID | None) -> UUID
             "a session needs either a profile or a config",
             errors=[{"path": "/config", "code": "required", "message": "give either profile or config"}],
         )
-    # Locked against deletion and moves until the session names it.
-    found = (
-        AgentProfile.objects.select_for_update(no_key=True)
-        .filter(pk=profile, project_id=project, deleted_at=None)
-        .first()
-    )
+    found = AgentProfile.objects.filter(pk=profile, project_id=project, deleted_at=None).first()
     if found is None:
         raise NotFound("no such profile")
     return found.config_id
