@@ -19,6 +19,15 @@ from psycopg.conninfo import conninfo_to_dict
 from config import embedded_postgres
 
 ENGINE = "django.db.backends.postgresql"
+# A server that went away without a word is noticed by the kernel within about ten seconds.
+KEEPALIVE: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 _DJANGO_NAMES = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 
 
@@ -30,7 +39,7 @@ def databases(environ: Mapping[str, str], *, options: Mapping[str, Any] | None =
     """
     url = environ.get("DATABASE_URL", "").strip() or _embedded_url()
     default = parse(url, name="DATABASE_URL")
-    default["OPTIONS"] |= options or {}
+    default["OPTIONS"] = KEEPALIVE | default["OPTIONS"] | dict(options or {})
     test_name = environ.get("TENURE_TEST_DATABASE", "").strip()
     if test_name:
         default["TEST"] = {"NAME": test_name}
@@ -39,6 +48,7 @@ def databases(environ: Mapping[str, str], *, options: Mapping[str, Any] | None =
     if direct:
         # In tests both aliases are one database, and only one of them creates it.
         found["direct"] = parse(direct, name="TENURE_DIRECT_DATABASE_URL") | {"TEST": {"MIRROR": "default"}}
+        found["direct"]["OPTIONS"] = KEEPALIVE | found["direct"]["OPTIONS"]
     return found
 
 

@@ -152,6 +152,9 @@ class TenureSettings:
     stream_stall_timeout: float = _setting(
         60.0, _duration, "a model stream without an event for this long has failed", low=0.05, high=3600
     )
+    web_connections: int = _setting(
+        16, _integer, "database connections that a web process holds at most", low=1, high=200
+    )
     wait_max: float = _setting(
         60.0, _duration, "longest timeout that a long poll may ask for", low=1, high=600
     )

@@ -134,9 +134,12 @@ def start_draining(*, worker: int) -> None:
 def end_worker(*, owner: str, reason: str) -> int:
     """The process behind `owner` is gone: mark it dead and end its leases. Returns how many ended.
 
-    A process that had to start over as a new worker goes on as `owner#1` and so on; all its lives count.
+    A process that had to start over as a new worker goes on as `owner#1` and so on, and one that had to
+    register twice as `owner+2`; all its rows count.
     """
-    lives = Worker.objects.filter(Q(owner=owner) | Q(owner__startswith=f"{owner}#"))
+    lives = Worker.objects.filter(
+        Q(owner=owner) | Q(owner__startswith=f"{owner}#") | Q(owner__startswith=f"{owner}+")
+    )
     ended = 0
     for worker_id in lives.order_by("pk").values_list("pk", flat=True):
         mark_dead(worker=worker_id)
@@ -187,35 +190,45 @@ def end_leases_of(*, worker: int, reason: str) -> int:
 
 # --- claiming --------------------------------------------------------------------------------------------
 
-# Projects with due sessions take turns: the recursive part hops from project to project in the partial
-# index, the lateral part takes each project's first few, and the row number deals them out in rounds (L2).
-# Rows are locked one by one below the LIMIT, so a competing claim skips them and finds the next ones.
+# Projects with due sessions take turns: the recursive part hops through the partial index from one (project,
+# priority) to the next, the lateral part takes the first few due ones of each, and the row number deals them out
+# in rounds (L2). So sessions that wait for a later time are never read, however many there are; the clock stands
+# in a CTE because a volatile function can't be an index condition.
+# Rows are looked up and locked one by one in the order of the rounds, until there are enough: a competing claim
+# skips the locked ones and finds the next. The LIMITs and arrays leave the planner no choice but the indexes,
+# whatever it believes about the table: a hash join here would read every session.
 _CLAIM = """
 WITH RECURSIVE worker AS (
     SELECT id FROM sessions_app_worker WHERE id = %(worker)s AND NOT dead AND NOT draining FOR KEY SHARE
-), project (id) AS (
-    (SELECT project_id FROM sessions_app_session WHERE wake_at IS NOT NULL ORDER BY project_id LIMIT 1)
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), bucket (project_id, priority) AS (
+    (SELECT project_id, priority FROM sessions_app_session WHERE wake_at IS NOT NULL
+     ORDER BY project_id, priority LIMIT 1)
     UNION ALL
-    SELECT (SELECT s.project_id FROM sessions_app_session s
-            WHERE s.wake_at IS NOT NULL AND s.project_id > project.id ORDER BY s.project_id LIMIT 1)
-    FROM project WHERE project.id IS NOT NULL
-), candidate AS (
-    SELECT due.id, row_number() OVER (PARTITION BY project.id ORDER BY due.priority, due.wake_at) AS round,
-        due.wake_at
-    FROM project CROSS JOIN LATERAL (
-        SELECT id, priority, wake_at FROM sessions_app_session s
-        WHERE s.project_id = project.id AND s.wake_at <= clock_timestamp()
-        ORDER BY s.priority, s.wake_at LIMIT %(look)s) due
-    WHERE project.id IS NOT NULL
+    SELECT following.project_id, following.priority FROM bucket CROSS JOIN LATERAL (
+        SELECT s.project_id, s.priority FROM sessions_app_session s
+        WHERE s.wake_at IS NOT NULL AND (s.project_id, s.priority) > (bucket.project_id, bucket.priority)
+        ORDER BY s.project_id, s.priority LIMIT 1) following
+), candidate AS MATERIALIZED (
+    SELECT due.id, due.wake_at,
+        row_number() OVER (PARTITION BY bucket.project_id ORDER BY bucket.priority, due.wake_at) AS round
+    FROM bucket CROSS JOIN LATERAL (
+        SELECT s.id, s.wake_at FROM sessions_app_session s
+        WHERE s.project_id = bucket.project_id AND s.priority = bucket.priority
+            AND s.wake_at <= (SELECT now FROM clock)
+        ORDER BY s.wake_at LIMIT %(look)s) due
 ), picked AS MATERIALIZED (
-    SELECT s.id FROM candidate JOIN sessions_app_session s USING (id)
-    WHERE s.wake_at <= clock_timestamp() AND EXISTS (SELECT FROM worker)
-        AND NOT EXISTS (SELECT FROM sessions_app_lease l WHERE l.session_id = s.id)
-    ORDER BY candidate.round, candidate.wake_at
-    LIMIT %(limit)s FOR UPDATE OF s SKIP LOCKED
+    SELECT free.id FROM (SELECT id FROM candidate ORDER BY round, wake_at) candidate CROSS JOIN LATERAL (
+        SELECT s.id FROM sessions_app_session s
+        WHERE s.id = candidate.id AND s.wake_at <= clock_timestamp()
+            AND NOT EXISTS (SELECT FROM sessions_app_lease l WHERE l.session_id = s.id)
+        LIMIT 1 FOR UPDATE SKIP LOCKED) free
+    WHERE EXISTS (SELECT FROM worker)
+    LIMIT %(limit)s
 ), taken AS (
     UPDATE sessions_app_session s SET attempt = s.attempt + 1, status = 'running', wake_at = NULL, waiting_on = '[]'
-    FROM picked WHERE s.id = picked.id RETURNING s.id, s.attempt
+    WHERE s.id = ANY(ARRAY(SELECT id FROM picked)) RETURNING s.id, s.attempt
 )
 INSERT INTO sessions_app_lease (session_id, worker_id, attempt)
 SELECT taken.id, %(worker)s, taken.attempt FROM taken RETURNING session_id, attempt
@@ -228,10 +241,10 @@ WITH worker AS (
     SELECT s.id FROM sessions_app_session s
     WHERE s.id = ANY(%(sessions)s) AND s.wake_at <= clock_timestamp() AND EXISTS (SELECT FROM worker)
         AND NOT EXISTS (SELECT FROM sessions_app_lease l WHERE l.session_id = s.id)
-    ORDER BY s.id FOR UPDATE OF s SKIP LOCKED
+    ORDER BY s.id LIMIT %(limit)s FOR UPDATE OF s SKIP LOCKED
 ), taken AS (
     UPDATE sessions_app_session s SET attempt = s.attempt + 1, status = 'running', wake_at = NULL, waiting_on = '[]'
-    FROM picked WHERE s.id = picked.id RETURNING s.id, s.attempt
+    WHERE s.id = ANY(ARRAY(SELECT id FROM picked)) RETURNING s.id, s.attempt
 )
 INSERT INTO sessions_app_lease (session_id, worker_id, attempt)
 SELECT taken.id, %(worker)s, taken.attempt FROM taken RETURNING session_id, attempt
@@ -248,7 +261,8 @@ def claim(*, worker: int, limit: int, sessions: Sequence[UUID] | None = None) ->
             # Looking at more than it takes leaves something for those who look at the same moment.
             cursor.execute(_CLAIM, {"worker": worker, "limit": limit, "look": 2 * limit + 8})
         else:
-            cursor.execute(_CLAIM_BY_ID, {"worker": worker, "sessions": list(sessions)[:limit]})
+            wanted = {"worker": worker, "limit": limit, "sessions": list(sessions)}
+            cursor.execute(_CLAIM_BY_ID, wanted)
         return [Claimed(session, attempt) for session, attempt in cursor.fetchall()]
 
 

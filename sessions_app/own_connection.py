@@ -9,16 +9,6 @@ from typing import Any
 import psycopg
 from django.db import connections
 
-KEEPALIVE: dict[str, Any] = {
-    "connect_timeout": 5,
-    "keepalives": 1,
-    "keepalives_idle": 4,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
-"""A peer that went away without a word is noticed within about ten seconds, by the kernel."""
-
 RETRY_FIRST = 0.05
 RETRY_MAX = 5.0
 
@@ -32,7 +22,7 @@ def connect(*, purpose: str) -> psycopg.Connection[tuple[Any, ...]]:
     params: dict[str, Any] = connections[alias].get_connection_params()
     # Django's adapters and cursors are for the ORM; these connections speak plain psycopg.
     del params["context"], params["cursor_factory"]
-    return psycopg.connect(**KEEPALIVE | params | {"application_name": f"tenure {purpose}"}, autocommit=True)
+    return psycopg.connect(**params | {"application_name": f"tenure {purpose}"}, autocommit=True)
 
 
 def backoff(failures: int, *, longest: float = RETRY_MAX) -> float:

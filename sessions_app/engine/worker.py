@@ -5,9 +5,10 @@ connection, see `heartbeat`), then claims sessions as long as it has room: woken
 fallback poll. Each claimed session is a `Run`; their steps meet in the `Committer`.
 
 The heart decides whether this process may still believe what it holds. A session that is missing from a
-beat's answer, and was held when the beat was sent, is lost: its run is aborted and writes nothing more (L4). A
-heart that gives up (database lost for 2/3 of the time to live, or declared dead) ends all runs, and the
-process starts over as a new worker (L5).
+beat's answer, and was held when the beat was sent, is lost: its run is aborted and writes nothing more (L4).
+When the database is lost for 2/3 of the time to live, all runs are aborted; if the worker is still this one
+when it is back, it goes on and hands back what it held, as planned (a lost database is no crash, R9). A worker
+that was declared dead starts over as a new one (L5).
 
 On a planned stop it claims nothing more, lets running steps finish and releases each session at its next step;
 what still runs when the time is up is aborted and settled (L8).
@@ -64,6 +65,7 @@ class Worker:
         self._runs: dict[UUID, tuple[Run, asyncio.Task[None]]] = {}
         self._claimed_at: dict[UUID, float] = {}
         self._ended_at: dict[UUID, float] = {}  # runs that ended since the last beat was sent
+        self._aborted: dict[UUID, int] = {}  # attempts aborted with the database away, to be handed back
         self._given_up: str | None = None
         self._more_due = False
         self._claiming = False
@@ -95,7 +97,8 @@ class Worker:
                 remove()
             await registry.close()
             await asyncio.to_thread(self._heart.stop)
-            await self._loop.run_in_executor(None, self._close_pool)
+            await asyncio.to_thread(self._close_pool)
+            await asyncio.to_thread(wakeups.flush)  # the process may end without saying goodbye
 
     def _register(self) -> int:
         """Start the heart; it may have to wait for the database, and gives up when told to stop."""
@@ -114,7 +117,7 @@ class Worker:
         while not self.stop.is_set() and self._given_up is None:
             self._wake.clear()
             try:
-                full = await self._claim()
+                full = self._heart.live and await self._claim()
                 pause = 0.0
             except Exception as error:
                 if not is_transient(error):
@@ -267,9 +270,12 @@ class Worker:
         self._call_soon(self._give_up, reason)
 
     def _give_up(self, reason: str) -> None:
-        self._given_up = reason
         # At once: from here on nothing this process believes about its leases counts.
+        logger.warning("runs.aborted", worker=self.worker_id, reason=reason, runs=len(self._runs))
+        self._aborted |= {session: run.state.attempt for session, (run, _) in self._runs.items()}
         self._abort_all(lost=True)
+        if self._heart.over:
+            self._given_up = reason
         self._wake.set()
 
     def _compare(self, beat: leases.Beat, sent_at: float) -> None:
@@ -290,9 +296,18 @@ class Worker:
 
     async def _release_stray(self, session: UUID, attempt: int) -> None:
         """A lease that no run of this process stands behind, and that no claim of it is bringing."""
-        if session not in self._claimed_at:
-            logger.warning("lease.stray", session=str(session), attempt=attempt, worker=self.worker_id)
-            await self.in_database(partial(leases.release, session, worker=self.worker_id, attempt=attempt))
+        if session in self._claimed_at:
+            return
+        aborted = self._aborted.pop(session, None) == attempt
+        reason = EndReason.DRAIN if aborted else EndReason.RELEASED
+        logger.warning("lease.stray", session=str(session), attempt=attempt, worker=self.worker_id)
+        end = partial(leases.end_lease, session, reason=reason, worker=self.worker_id, attempt=attempt)
+        try:
+            await self.in_database(end)
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            logger.warning("lease.release_failed", session=str(session), error=str(error).strip())
 
 
 _thread_state = threading.local()  # the connection whose limits are set

@@ -63,7 +63,14 @@ def test_options_of_the_caller_win_over_those_of_the_url() -> None:
         {"DATABASE_URL": "postgresql://u@h/db?application_name=url&sslmode=require"},
         options={"application_name": "caller", "pool": True},
     )
-    assert found["default"]["OPTIONS"] == {"application_name": "caller", "sslmode": "require", "pool": True}
+    options = found["default"]["OPTIONS"]
+    assert (options["application_name"], options["sslmode"], options["pool"]) == ("caller", "require", True)
+
+
+def test_a_silent_network_is_noticed_soon_unless_the_url_says_otherwise() -> None:
+    found = databases({"DATABASE_URL": "postgresql://u@h/db?tcp_user_timeout=99"})
+    assert found["default"]["OPTIONS"]["keepalives_idle"] == 4
+    assert found["default"]["OPTIONS"]["tcp_user_timeout"] == "99"
 
 
 def test_a_direct_url_is_a_second_alias_that_mirrors_the_first_in_tests() -> None:

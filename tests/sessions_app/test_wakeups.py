@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
+from config.database_url import KEEPALIVE
 from sessions_app import ids, notifier, own_connection, wakeups
 from sessions_app import listener as listening
 from sessions_app.listener import Listener
@@ -204,7 +205,7 @@ def test_a_server_that_stops_answering_is_left(
 def test_a_half_open_connection_is_noticed_within_fifteen_seconds() -> None:
     """C87: ping, patience and the kernel's own limit, added up."""
     assert listening.PING_EVERY + listening.ANSWER_WITHIN < 15
-    kernel = own_connection.KEEPALIVE
+    kernel = KEEPALIVE
     assert kernel["keepalives_idle"] + kernel["keepalives_interval"] * kernel["keepalives_count"] < 15
     assert kernel["tcp_user_timeout"] < 15_000
 
