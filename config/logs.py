@@ -46,7 +46,9 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
             "django.request": {"level": "ERROR"},
             "daphne": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
+            "httpx2": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
+            "httpcore2": {"level": "WARNING"},
             "asyncio": {"level": "WARNING"},
         },
     }

@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
@@ -71,6 +72,17 @@ def found() -> None:
 def leave() -> None:
     """From here on this process forks as any other: what a loop starts is the loop's own business."""
     _Family.member = False
+
+
+def die_with(parent: int) -> Callable[[], None]:
+    """For `Popen(preexec_fn=…)`: a program that the kernel kills when `parent`, the caller, dies (Linux)."""
+
+    def ask() -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
 
 
 def set_title(title: str) -> None:

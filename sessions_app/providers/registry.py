@@ -90,5 +90,9 @@ def credential(provider: str, secret: str | None, base_url: str | None) -> str |
         return secret
     if base_url is not None or provider == SCRIPTED:
         return None
-    names = _VARIABLES.get(provider) or (f"{provider.upper().replace('-', '_')}_API_KEY",)
-    return next((value for name in names if (value := os.environ.get(name))), None)
+    return next((value for name in variables(provider) if (value := os.environ.get(name))), None)
+
+
+def variables(provider: str) -> tuple[str, ...]:
+    """The environment variables that may hold a provider's key, the first that is set wins."""
+    return _VARIABLES.get(provider) or (f"{provider.upper().replace('-', '_')}_API_KEY",)
