@@ -142,8 +142,9 @@ class Worker:
             self._abort_all(lost=True)
             await self._gather()
             return
-        self.draining = True
+        # Committed before a run acts on it: a run that dies while it lets go was stopped as planned (L8).
         await asyncio.to_thread(self._heart.drain)
+        self.draining = True
         logger.info("worker.drains", worker=self.worker_id, runs=len(self._runs))
         while self._runs and not self.stop.aborting and self._given_up is None:
             self._wake.clear()
@@ -230,8 +231,10 @@ class Worker:
         task.add_done_callback(partial(self._ended, session))
 
     def _ended(self, session: UUID, task: asyncio.Task[None]) -> None:
-        self._runs.pop(session, None)
-        self._claimed_at.pop(session, None)
+        # A run that takes long to stop its tools may have a successor here already: its lease ended before.
+        if session in self._runs and self._runs[session][1] is task:
+            del self._runs[session]
+            self._claimed_at.pop(session, None)
         self._ended_at[session] = time.monotonic()
         if not task.cancelled() and task.exception() is not None:
             logger.error("run.fault", session=str(session), worker=self.worker_id, exc_info=task.exception())
@@ -242,7 +245,7 @@ class Worker:
     async def commit(self, step: steps.StepWrite) -> steps.StepResult:
         return await self._committer.commit(step)
 
-    async def _commit_steps(self, batch: Sequence[steps.StepWrite]) -> list[steps.StepResult]:
+    async def _commit_steps(self, batch: Sequence[steps.StepWrite]) -> list[steps.StepResult | steps.Busy]:
         return await self.in_database(steps.commit_steps, self.worker_id, batch)
 
     async def in_database[T](self, function: Callable[..., T], *args: Any) -> T:
@@ -329,7 +332,7 @@ def _with_connection[T](function: Callable[..., T], *args: Any) -> T:
                 )
             _thread_state.limited = connection.connection
         return function(*args)
-    except Exception as error:
-        if is_transient(error) and (connection.connection is None or connection.connection.closed):
-            connection.close()  # opened anew next time
+    except Exception:
+        if connection.connection is not None and connection.connection.closed:
+            connection.close()  # opened anew next time, whatever broke it
         raise
