@@ -7,11 +7,17 @@ server (the last one stops it) and need a database each: set `TENURE_TEST_DATABA
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 from django.conf import settings
 from django.db import connection
+
+if TYPE_CHECKING:
+    from tests.processes.workers import WarmParent, Workers
+
 
 # Processes started by tests are real ones with the real settings; DATABASE_URL tells them where to look.
 os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
@@ -45,3 +51,22 @@ def database_url(django_db_setup: None) -> str:
 def process_environment(database_url: str) -> dict[str, str]:
     """The environment for a process that works on the test database."""
     return os.environ | {"DATABASE_URL": database_url, "DJANGO_SETTINGS_MODULE": "config.settings"}
+
+
+@pytest.fixture(scope="session")
+def warm_parent(process_environment: dict[str, str]) -> Iterator["WarmParent"]:
+    """The process from which this run's workers are forked; it is started by the first test that needs one."""
+    from tests.processes.workers import WarmParent
+
+    parent = WarmParent(process_environment)
+    yield parent
+    parent.close()
+
+
+@pytest.fixture
+def workers(warm_parent: "WarmParent", transactional_db: None, tmp_path: Path) -> Iterator["Workers"]:
+    """Starts real worker and sweeper processes on the test database, and ends them before it is emptied."""
+    from tests.processes.workers import workers
+
+    with workers(warm_parent, tmp_path) as made:
+        yield made

@@ -1,0 +1,143 @@
+"""What the crash tests play: one scripted agent for each class of tool, and where each of them can die."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_EVERYWHERE = (
+    "claim.before",
+    "claim.committed",
+    "load.done",
+    "step.locked",
+    "step.written",
+    "step.committed",
+    "model.before",
+    "model.streaming",
+    "model.after",
+    "release.before",
+)
+_OUTSIDE = ("tool.before", "tool.after")
+_INTERNAL = ("internal.before", "internal.effect", "internal.committed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """`replies` may hold `{case}`, which makes the traces of one case its own."""
+
+    replies: tuple[dict[str, Any], ...]
+    points: tuple[str, ...]
+    tools: tuple[str, ...] = ()
+    steps: int
+    """How many steps a worker commits for the first input and the second."""
+
+    again: Mapping[str, int] | None = None
+    """Points to die at also the second to this time, beside the steps."""
+
+    slow: int = 0
+    """The reply that takes its time where a worker is asked to stop while it waits for one."""
+
+    def document(self, case: str, *, delay: float | None = None) -> dict[str, Any]:
+        replies = [_named(reply, case) for reply in self.replies]
+        if delay:
+            replies[self.slow] = replies[self.slow] | {"delay": delay}
+        return {
+            "instructions": "Be brief.",
+            "model": {"provider": "scripted", "name": "crash"},
+            "tools": {tool: {} for tool in self.tools},
+            "script": {"replies": replies},
+        }
+
+    def cuts(self) -> list[str]:
+        """Every place to die at, as `TENURE_CRASH_AT` says it."""
+        again = {"model.before": 2, **(self.again or {})}
+        later = [f"{point}:{time}" for point, times in again.items() for time in range(2, times + 1)]
+        steps = [f"{point}:{time}" for point in STEPS for time in range(2, self.steps + 1)]
+        return [*self.points, *later, *steps]
+
+
+STEPS = ("step.locked", "step.written", "step.committed")
+
+
+def _named(value: Any, case: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{case}", case)
+    if isinstance(value, dict):
+        return {key: _named(item, case) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_named(item, case) for item in value]
+    return value
+
+
+def _call(name: str, number: int) -> dict[str, Any]:
+    # Different delays: results that are never there together, so the number of steps is always the same.
+    arguments = {
+        "set_label": {"key": f"label{number}", "value": "set"},
+        "dev_append": {"file": "{case}." + str(number), "delay": 0.03 * number},
+        "dev_lookup": {"key": "{case}." + str(number), "delay": 0.06 * number},
+    }
+    return {"name": name, "arguments": arguments[name]}
+
+
+def _calls(*names: str, start: int = 0) -> list[dict[str, Any]]:
+    return [_call(name, number) for number, name in enumerate(names, start=start)]
+
+
+def _of_one_class(tool: str) -> tuple[dict[str, Any], ...]:
+    return (
+        {"text": "First.", "tool_calls": _calls(tool)},
+        {"reasoning": "Two at once.", "tool_calls": _calls(tool, tool, start=1)},
+        {"text": "Done."},
+        {"text": "The second answer."},
+    )
+
+
+SCENARIOS = {
+    "no tools": Scenario(
+        replies=({"reasoning": "Hm.", "text": "The first answer."}, {"text": "The second answer."}),
+        points=_EVERYWHERE,
+        steps=3,
+    ),
+    "internal": Scenario(
+        replies=_of_one_class("set_label"),
+        points=(*_EVERYWHERE, *_INTERNAL),
+        tools=("set_label",),
+        steps=7,
+        again=dict.fromkeys(_INTERNAL, 3),
+    ),
+    "outside": Scenario(
+        replies=_of_one_class("dev_append"),
+        points=(*_EVERYWHERE, *_OUTSIDE),
+        tools=("dev_append",),
+        steps=8,
+        again=dict.fromkeys(_OUTSIDE, 3),
+    ),
+    "outside, rerun_safe": Scenario(
+        replies=_of_one_class("dev_lookup"),
+        points=(*_EVERYWHERE, *_OUTSIDE),
+        tools=("dev_lookup",),
+        steps=8,
+        again=dict.fromkeys(_OUTSIDE, 3),
+    ),
+    "one batch of all": Scenario(
+        replies=(
+            {"text": "All.", "tool_calls": _calls("dev_append", "set_label", "dev_lookup", "set_label")},
+            {"text": "Done."},
+            {"text": "The second answer."},
+        ),
+        points=(*_EVERYWHERE, *_OUTSIDE, *_INTERNAL),
+        tools=("dev_append", "dev_lookup", "set_label"),
+        steps=6,
+        again=dict.fromkeys(_INTERNAL, 2) | dict.fromkeys(_OUTSIDE, 2),
+    ),
+    "failing model": Scenario(
+        replies=(
+            {"error": {"status": 529}},
+            {"text": "Cut off in the middle of it.", "cut": True},
+            {"text": "The first answer."},
+            {"text": "The second answer."},
+        ),
+        points=_EVERYWHERE,
+        steps=7,
+        slow=2,
+    ),
+}
