@@ -18,7 +18,7 @@ from django.conf import settings
 
 from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
-from sessions_app.database import hot_cursor
+from sessions_app.database import hot_cursor, is_transient
 from sessions_app.engine import calling, following, plan, retry
 from sessions_app.engine.resume import Continue, plan_resume
 from sessions_app.engine.state import SessionState, open_call_places, reload, tail_after
@@ -82,6 +82,7 @@ class Run:
         except asyncio.CancelledError:
             if not self.lost:
                 await self._save_finished_tools()
+                self._cancel_tools()
                 await self._end(EndReason.DRAIN if self.holder.draining else EndReason.CRASH)
                 if not self.holder.draining:
                     return  # cancelled by something of this session's own: the worker goes on (A16)
@@ -89,9 +90,15 @@ class Run:
         except Exception as error:  # one session's fault must not stop the others (A17)
             if is_lease_lost(error):
                 self.log.info("run.lost")
+            elif is_transient(error):
+                # The database was away or busy, which is nobody's crash (R9): whoever claims it next goes on.
+                self.log.warning("run.given_back", error=str(error).strip())
+                self._cancel_tools()
+                await self._end(EndReason.RELEASED)
             else:
                 # Counted like a crash, so that a session that always fails here stops at the crash limit.
                 self.log.exception("run.failed")
+                self._cancel_tools()
                 await self._end(EndReason.CRASH)
         finally:
             await self._stop_tools()
@@ -170,7 +177,7 @@ class Run:
             resets_crashes=happened.resets_crashes,
             then=course.then,
         )
-        result = await self.holder.commit(step)
+        result = await self._commit(step)
         match result:
             case steps.Saved(moved=moved, first_seq=first_seq):
                 self._note(happened.entries, first_seq)
@@ -184,6 +191,16 @@ class Run:
                 raise error
             case steps.Lost(reason=reason):
                 raise LeaseLost(reason=reason)
+
+    async def _commit(self, step: steps.StepWrite) -> steps.StepResult:
+        """Commit; a run that is stopped meanwhile waits for what is on its way, or its own end could overtake it."""
+        saving = asyncio.ensure_future(self.holder.commit(step))
+        try:
+            return await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            if not self.lost:
+                await asyncio.wait([saving])
+            raise
 
     def _note(self, saved: tuple[NewEntry, ...] | list[NewEntry], first_seq: int) -> None:
         """Take saved entries into the context."""
@@ -373,9 +390,13 @@ class Run:
             except LeaseLost:
                 self.log.info("run.lost")
 
-    async def _stop_tools(self) -> None:
+    def _cancel_tools(self) -> None:
+        """Before the end of the lease says that they were interrupted."""
         for task in self.tools:
             task.cancel()
+
+    async def _stop_tools(self) -> None:
+        self._cancel_tools()
         await asyncio.gather(*self.tools, return_exceptions=True)
         self.tools.clear()
 
