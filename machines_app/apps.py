@@ -1,4 +1,12 @@
+from uuid import UUID
+
 from django.apps import AppConfig
+
+
+def _names(project: UUID) -> set[str]:
+    from machines_app.models import Machine
+
+    return set(Machine.objects.filter(project_id=project).values_list("name", flat=True))
 
 
 class MachinesAppConfig(AppConfig):
@@ -6,7 +14,9 @@ class MachinesAppConfig(AppConfig):
     verbose_name = "Machines"
 
     def ready(self) -> None:
-        """Offer the tools of `machines_app.tools`, as soon as the app has any."""
+        """Offer the tools of `machines_app.tools`, as soon as the app has any, and tell configs of machines."""
+        from sessions_app.configs import register_machine_names
         from tools_app.registry import register_app_tools
 
         register_app_tools(self.name)
+        register_machine_names(_names)

@@ -150,7 +150,7 @@ def async_view(
 
 def _measure_chunked(request: HttpRequest) -> None:
     """A chunked body has no length; DRF would take it for an empty one. ASGI has read it to a file by now."""
-    if isinstance(request, ASGIRequest) and "CONTENT_LENGTH" not in request.META:
+    if isinstance(request, ASGIRequest) and "HTTP_TRANSFER_ENCODING" in request.META:
         stream = request._stream  # noqa: SLF001 - Django offers the file under no other name
         here = stream.tell()
         request.META["CONTENT_LENGTH"] = str(stream.seek(0, 2) - here)

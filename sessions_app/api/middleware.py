@@ -1,5 +1,6 @@
 """The outermost layer: a request id on everything, and no page of HTML under the API's paths."""
 
+import json
 import re
 import uuid
 from collections.abc import Awaitable, Callable
@@ -7,14 +8,13 @@ from typing import Any
 
 import structlog
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from sessions_app.api import problems
 
 _FOREIGN_ID = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
-_KEPT_HEADERS = ("Allow", "WWW-Authenticate", "Retry-After", "Vary")
-_BODILESS = 400
+_FIRST_ERROR = 400
 
 
 class RequestIdMiddleware:
@@ -48,16 +48,17 @@ class RequestIdMiddleware:
 
     def _finish(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if (
-            response.status_code >= _BODILESS
+            response.status_code >= _FIRST_ERROR
             and problems.is_api(request)
+            and isinstance(response, HttpResponse)
             and not response.headers.get("Content-Type", "").startswith(problems.MEDIA_TYPE)
         ):
-            answer = problems.of_status(response.status_code).response(request)
-            for name in _KEPT_HEADERS:
-                if name in response.headers:
-                    answer.headers[name] = response.headers[name]
-            answer.cookies = response.cookies
-            response.close()
-            response = answer
+            # In place: what else the answer carries (cookies, Allow, what has to be closed) stays with it.
+            problem = problems.of_status(response.status_code)
+            response.content = json.dumps(problem.document(request)).encode()
+            response.headers["Content-Type"] = problems.MEDIA_TYPE
+            for name, value in problem.headers.items():
+                response.headers.setdefault(name, value)
+            response.headers.pop("Content-Length", None)
         response.headers["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
         return response

@@ -45,6 +45,7 @@ CODES: dict[int, str] = {
     411: "length_required",
     413: "too_large",
     415: "unsupported_media_type",
+    416: "range_not_satisfiable",
     429: "too_many_requests",
     500: "internal_error",
     503: "unavailable",
@@ -158,6 +159,8 @@ def is_api(request: HttpRequest) -> bool:
 def _of_drf(error: exceptions.APIException) -> Problem:
     status = error.status_code if error.status_code in CODES else 400
     detail = error.detail if isinstance(error.detail, str) else json.dumps(error.detail, default=str)
+    if isinstance(error, exceptions.NotAuthenticated):
+        detail = "Send an API key: Authorization: Bearer <key>."
     headers = _headers(status, retry_after=getattr(error, "wait", None))
     return Problem(status=status, code=CODES[status], detail=str(detail), headers=headers)
 
