@@ -38,29 +38,42 @@ def dumps(value: Any) -> str:
     return json.dumps(clean_json(value, on_nan="null"), separators=(",", ":"))
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether the same statement may succeed later (C71).
+_OUT_OF_TIME = frozenset({"57014", "25P03"})  # a statement took too long, a transaction stood still too long
 
-    Connection errors, shutdowns, deadlocks, serialisation failures and lock timeouts are; data errors and
-    broken constraints are final.
-    """
+
+def _below(error: BaseException) -> psycopg.Error | None:
+    """What psycopg said, below Django's wrapping."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, psycopg.Error):
         cause = cause.__cause__
+    return cause
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same statement may succeed later (C71).
+
+    Connection errors, shutdowns, deadlocks, serialisation failures and timeouts are (also that of a transaction
+    in which a paused process fell silent); data errors and broken constraints are final.
+    """
+    cause = _below(error)
     if cause is None:
         return False
     state = cause.sqlstate
     if state is None:
         # No SQLSTATE: the connection broke before the server could say anything.
         return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
-    return state[:2] in {"08", "40", "53", "55"} or state[:3] == "57P" or state == "57014"
+    return state[:2] in {"08", "40", "53", "55"} or state[:3] == "57P" or state in _OUT_OF_TIME
+
+
+def ran_out_of_time(error: BaseException) -> bool:
+    """Whether the server stopped this because of a time limit of ours (L11)."""
+    cause = _below(error)
+    return cause is not None and cause.sqlstate in _OUT_OF_TIME
 
 
 def outcome_is_unknown(error: BaseException) -> bool:
     """Whether a COMMIT that failed like this may have happened all the same (S10)."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, psycopg.Error):
-        cause = cause.__cause__
+    cause = _below(error)
     if not isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
         return False
     state = cause.sqlstate

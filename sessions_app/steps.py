@@ -9,8 +9,8 @@ plans again (S11), so an input that arrives in any interleaving is seen before t
 id order with SKIP LOCKED, then the lease rows in a second statement (which sees what was committed while the
 first one waited), compares worker and attempt, and writes for those that match with one statement per table.
 Missing leases are reported as lost; busy sessions and what the database refuses are tried again one by one,
-so that one bad row fails alone. Two round trips for any number of steps: the locks, then all writes with the
-COMMIT behind them.
+so that one bad row fails alone, and one that stays busy is handed back (`Busy`) and delays no other. Two round
+trips for any number of steps: the locks, then all writes with the COMMIT behind them.
 
 A COMMIT whose answer got lost is looked up, not repeated: ids are made before the first try (S10).
 """
@@ -28,7 +28,7 @@ from django.db import connection
 
 from sessions_app import ids, log, tool_port, wakeups
 from sessions_app.crashpoints import crash_point
-from sessions_app.database import Cursor, dumps, outcome_is_unknown, raw_connection
+from sessions_app.database import Cursor, dumps, is_transient, outcome_is_unknown, raw_connection
 from sessions_app.due import Due
 from sessions_app.errors import Conflict
 from sessions_app.log import NewEntry
@@ -131,6 +131,13 @@ class Refused:
     error: Exception
 
 
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody kept the session locked for longer than a statement may wait; to be committed again."""
+
+    error: Exception
+
+
 type StepResult = Saved | Lost | Refused
 
 
@@ -155,10 +162,12 @@ SELECT id, project_id, work_rev, next_seq, head_seq, turn_id, last_turn_id, turn
 FROM sessions_app_session WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 LOCK_SESSION = LOCK_SESSIONS.replace(" SKIP LOCKED", "")
-LOCK_LEASES = """
+LOCK_LEASE = """
 SELECT session_id, attempt FROM sessions_app_lease WHERE session_id = ANY(%s) AND worker_id = %s
 ORDER BY session_id FOR UPDATE
 """
+# It asks for all leases before it is known which sessions are busy, so it must not wait for those either.
+LOCK_LEASES = LOCK_LEASE.replace("FOR UPDATE", "FOR UPDATE SKIP LOCKED")
 _UPDATE_SESSIONS = """
 UPDATE sessions_app_session s SET
     next_seq = row.next_seq, head_seq = row.next_seq - 1, turn_id = row.turn_id, last_turn_id = row.last_turn_id,
@@ -224,7 +233,7 @@ _READ_BACK_ENTRIES = "SELECT id, seq FROM sessions_app_entry WHERE id = ANY(%s)"
 _READ_BACK_MODEL_CALLS = "SELECT id FROM sessions_app_modelcall WHERE id = ANY(%s)"
 
 
-def commit_steps(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
+def commit_steps(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Busy]:
     """Save `steps`, at most one per session, as far as `worker` still holds them. Results in their order.
 
     Raises `psycopg.OperationalError` and the like when the database is away; the same call may be repeated,
@@ -235,10 +244,13 @@ def commit_steps(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
     return results
 
 
-def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
+def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Busy]:
     alone = len(steps) == 1
     try:
         results = _commit(worker, steps, skip_busy=not alone)
+        if alone and isinstance(results[0], Lost):
+            # Perhaps lost by itself: a try whose outcome could not be looked up before has released it.
+            results = [_find(worker, steps)[0] or results[0]]
     except (psycopg.Error, Conflict) as error:
         if outcome_is_unknown(error):
             connection.close()
@@ -253,6 +265,9 @@ def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
         elif isinstance(error, psycopg.DataError | psycopg.IntegrityError | Conflict):
             logger.exception("step.refused", session=str(steps[0].session))
             return [Refused(error)]
+        elif is_transient(error) and not raw_connection().closed:
+            logger.warning("step.busy", session=str(steps[0].session), error=str(error).strip())
+            return [Busy(error)]
         else:
             raise
     # Busy ones, and after a refusal all of them, each alone.
@@ -262,7 +277,7 @@ def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
     ]
 
 
-def _ring(steps: Sequence[StepWrite], results: Sequence[StepResult]) -> None:
+def _ring(steps: Sequence[StepWrite], results: Sequence[StepResult | Busy]) -> None:
     grown = []
     due = False
     for step, result in zip(steps, results, strict=True):
@@ -275,7 +290,7 @@ def _ring(steps: Sequence[StepWrite], results: Sequence[StepResult]) -> None:
         wakeups.ring_due()
 
 
-def _look_up(worker: int, steps: Sequence[StepWrite]) -> list[StepResult]:
+def _look_up(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Busy]:
     """The answer to COMMIT got lost: find what was saved, repeat what was not (S10)."""
     return [
         found if found is not None else _commit_all(worker, [step])[0]
@@ -293,7 +308,7 @@ def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
         # Waits for the lost transaction, should its backend still be at it.
         cursor.execute(LOCK_SESSION, (sessions,))
         locked = {row[0]: _locked(row) for row in cursor}
-        cursor.execute(LOCK_LEASES, (sessions, worker))
+        cursor.execute(LOCK_LEASE, (sessions, worker))
         held = dict(cursor.fetchall())
         cursor.execute(_READ_BACK_ENTRIES, (entries,))
         seqs = dict(cursor.fetchall())
@@ -302,12 +317,14 @@ def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
     found: list[Saved | None] = []
     for step in steps:
         then = step.then
+        own = [entry.id for entry in (*step.entries, *then.entries)]
+        mine = [seqs[entry] for entry in own if entry in seqs]
         followed = (
             any(entry.id in seqs for entry in then.entries)
             or (then.model_call is not None and then.model_call.id in calls)
-            or (then.release is not None and held.get(step.session) != step.attempt)
+            # A lease that is gone tells of this step only where nothing of the step is missing.
+            or (then.release is not None and held.get(step.session) != step.attempt and len(mine) == len(own))
         )
-        mine = [seqs[entry.id] for entry in (*step.entries, *then.entries) if entry.id in seqs]
         if not mine and not followed:
             found.append(None)
         else:
@@ -318,17 +335,19 @@ def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
 
 
 def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list[StepResult | None]:
-    """One transaction. None for a session that somebody else has locked."""
+    """One transaction. None for a session, or a lease, that somebody else may have locked."""
     session_ids = [step.session for step in steps]
     raw = raw_connection()
     with (
-        raw.pipeline(),
+        raw.pipeline() as pipeline,
         raw.transaction(),
         psycopg.Cursor(raw) as cursor,
         psycopg.Cursor(raw) as lease_cursor,
     ):
         cursor.execute(LOCK_SESSIONS if skip_busy else LOCK_SESSION, (session_ids,))
-        lease_cursor.execute(LOCK_LEASES, (session_ids, worker))
+        lease_cursor.execute(LOCK_LEASES if skip_busy else LOCK_LEASE, (session_ids, worker))
+        # Only behind a sync does the server watch for a client that falls silent with its locks held (L11).
+        pipeline.sync()
         locked = {row[0]: _locked(row) for row in cursor}
         held = dict(lease_cursor.fetchall())
         crash_point("step.locked")
@@ -338,6 +357,8 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
             row = locked.get(step.session)
             if row is None:
                 results.append(None)
+            elif held.get(step.session) != step.attempt and skip_busy:
+                results.append(None)  # lost or locked: that is found out alone
             elif held.get(step.session) != step.attempt:
                 end = row.lease_end
                 reason = end["reason"] if end and end.get("attempt") == step.attempt else None

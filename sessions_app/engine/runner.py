@@ -18,7 +18,7 @@ from django.conf import settings
 
 from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
-from sessions_app.database import hot_cursor, is_transient
+from sessions_app.database import hot_cursor, is_transient, ran_out_of_time
 from sessions_app.engine import calling, following, plan, retry
 from sessions_app.engine.resume import Continue, plan_resume
 from sessions_app.engine.state import SessionState, open_call_places, reload, tail_after
@@ -90,8 +90,9 @@ class Run:
         except Exception as error:  # one session's fault must not stop the others (A17)
             if is_lease_lost(error):
                 self.log.info("run.lost")
-            elif is_transient(error):
+            elif is_transient(error) and not ran_out_of_time(error):
                 # The database was away or busy, which is nobody's crash (R9): whoever claims it next goes on.
+                # What took too long may be this session's own doing, and would be the same the next time.
                 self.log.warning("run.given_back", error=str(error).strip())
                 self._cancel_tools()
                 await self._end(EndReason.RELEASED)
