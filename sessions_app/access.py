@@ -95,13 +95,12 @@ def by_user(user: Any, *, project: UUID) -> Access:
     found = Project.objects.filter(pk=project).first()
     if found is None:
         raise NotFound("no such project")
-    actor = Actor(kind="user", id=user_id(user), name=user.get_username())
-    return Access(project=found, role=KeyRole.ADMIN, actor=actor, user=user)
+    return Access(project=found, role=KeyRole.ADMIN, actor=actor_of(user), user=user)
 
 
-def user_id(user: Any) -> str:
-    """Django's users have numbers; as a TypeID, the number is the UUID."""
-    return ids.encode("usr", UUID(int=int(user.pk)))
+def actor_of(user: Any) -> Actor:
+    """A logged-in user. Django's users have numbers; in their TypeID, the number is the UUID."""
+    return Actor(kind="user", id=ids.encode("usr", UUID(int=int(user.pk))), name=user.get_username())
 
 
 def external(actor: Any) -> Actor:
