@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -29,7 +29,10 @@ class Missed(Exception):
 
 @dataclass(kw_only=True)
 class Stage:
-    """What the acts share. `file` is what dev_append writes to, where that is known."""
+    """What the acts share.
+
+    `file` is what the scripted agent's dev_append writes to; `resumed` are the attempts that followed an act.
+    """
 
     follower: Follower
     report: Report
@@ -37,6 +40,7 @@ class Stage:
     file: Path
     start_worker: Callable[[], Child]
     wait_ready: Callable[[Child], None]
+    resumed: set[int] = field(default_factory=set)
 
     def say(self, text: str) -> None:
         self.follower.timeline.act(text)
@@ -60,7 +64,9 @@ class Stage:
             held = self.follower.held
             return held if held and held.attempt > before.attempt else None
 
-        return self.follower.until(taken_over, what="another worker to go on", every=_CLOSE)
+        after = self.follower.until(taken_over, what="another worker to go on", every=_CLOSE)
+        self.resumed.add(after.attempt)
+        return after
 
     def recovered(self, what: str, before: Held, since: float) -> None:
         """Wait for the next attempt, and keep how long it took since the kill."""

@@ -13,9 +13,8 @@ from sessions_app.demo.follower import Follower
 from sessions_app.invariants import Effect
 
 
-def general(follower: Follower, folder: Path) -> list[str]:
-    """Violations of the rules that hold for every session."""
-    resumed = {int(entry["data"]["attempt"]) for entry in follower.of_kind("session_resumed")}
+def general(follower: Follower, folder: Path, *, resumed: set[int] | None) -> list[str]:
+    """Violations of the rules that hold for every session; `resumed` where it is known who must have."""
     return invariants.check_session(
         follower.key, resumed=resumed, effects=effects(follower.entries, folder)
     ) + _paging(follower.api, follower.session, follower.entries)

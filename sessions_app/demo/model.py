@@ -54,7 +54,7 @@ def parse(text: str) -> dict[str, Any] | None:
         found = ModelReference.model_validate(model)
     except ValidationError as error:
         reasons = "; ".join(str(item["msg"]) for item in error.errors())
-        raise BadDemoModel(f"TENURE_DEMO_MODEL={text!r}: {reasons}; {FORMS}") from None
+        raise BadDemoModel(f"TENURE_DEMO_MODEL={text!r}: {reasons if '://' in text else FORMS}") from None
     if found.provider == registry.SCRIPTED:
         raise BadDemoModel("TENURE_DEMO_MODEL: the scripted agent is what you get without it")
     return found.model_dump(exclude_none=True)

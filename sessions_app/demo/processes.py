@@ -26,6 +26,7 @@ from sessions_app.hosting import process_tree
 STOP_LIMIT = 8.0
 GONE_LIMIT = 5.0
 _TAIL_LINES = 15
+_TAIL_WIDTH = 300
 
 
 class Interrupted(BaseException):
@@ -66,10 +67,11 @@ class Child:
         self.process.wait()
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """The last lines of its log, cut to a readable length."""
         if self.log is None or not self.log.exists():
             return ""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        return "\n".join(line[:_TAIL_WIDTH] for line in lines)
 
 
 class Processes:

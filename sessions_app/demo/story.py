@@ -137,7 +137,7 @@ def _play(report: Report, processes: Processes, folder: Path) -> None:
         api.say(session["id"], agent.second_input())
         stage.play(acts.stop_worker, "stopping a runworker")
         follower.until(follower.at_rest, what="the end of the turn")
-        _judge(report, follower, effects, things, scripted=model is None)
+        _judge(stage, effects, things)
 
 
 def _key() -> Json:
@@ -153,13 +153,14 @@ def _tidy(call: Callable[[str], None], thing: str) -> None:
         call(thing)
 
 
-def _judge(report: Report, follower: Follower, effects: Path, things: agent.Names, *, scripted: bool) -> None:
+def _judge(stage: acts.Stage, effects: Path, things: agent.Names) -> None:
+    report, follower = stage.report, stage.follower
     report.say("")
     for row in list(report.rows):
         if row["what"] == "recovery":
             report.say(f"  {row['act']:<40} {row['recovery_s']:5.2f} s until the next attempt ran")
-    wrong = checks.general(follower, effects)
-    if scripted:
+    wrong = checks.general(follower, effects, resumed=stage.resumed if stage.scripted else None)
+    if stage.scripted:
         wrong += checks.promised(follower, follower.api.session(follower.session), effects, things)
     for sentence in wrong:
         report.say(f"  violated: {sentence}")
