@@ -66,12 +66,13 @@ class Notifier:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def ring(self, kind: str, words: Iterable[str]) -> None:
-        """Send `words` of this kind soon; a word that already waits is sent once."""
+        """Send `words` of this kind soon; a word that already waits is sent once, and no words are nothing."""
+        new = set(words)
         with self._changed:
-            if self._closing:
+            if self._closing or not new:
                 return
             waiting = self._words.setdefault(kind, set())
-            waiting.update(words)
+            waiting |= new
             if len(waiting) > WORDS_KEPT:
                 self._words[kind] = {EVERYTHING}
             if self._thread is None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -203,7 +204,8 @@ def test_two_that_claim_at_once_share_the_sessions_without_double_or_rest(projec
             taken += batch
         return taken
 
-    contenders = [Contender(lambda worker=factories.worker(): claim_all(worker)) for _ in range(2)]
+    workers = [factories.worker() for _ in range(2)]
+    contenders = [Contender(partial(claim_all, worker)) for worker in workers]
     first, second = (contender.result(30) for contender in contenders)
     assert len(first) + len(second) == 600
     assert len(set(first) | set(second)) == 600

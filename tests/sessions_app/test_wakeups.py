@@ -242,6 +242,13 @@ def test_words_are_sent_once_however_often_they_were_rung_and_fit_the_limit() ->
     assert len(made) == 5
 
 
+def test_ringing_for_nobody_sends_nothing(bell: Notifier) -> None:
+    """A step commit whose leases were all lost rings for no session; that must not trouble the connection."""
+    bell.ring("entries", [])
+    assert bell._thread is None
+    assert bell.flush(limit=0.1)
+
+
 def test_a_word_that_is_rung_while_the_notifier_is_busy_is_sent_once_more_and_no_oftener(
     listener: Listener, bell: Notifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
