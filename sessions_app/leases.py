@@ -350,7 +350,7 @@ def end_lease_locked(
         log.append(session, *entries.tool_results(settled.results), attempt=lease.attempt)
     if reason in RESUME_AFTER and session.turn_id is not None:
         _remember_end(session, reason=reason, attempt=lease.attempt, settled=settled)
-    if reason == EndReason.CRASH and session.turn_id is not None:
+    if reason == EndReason.CRASH:
         _count_crash(session)
     # Not saved with the session below: its worker learns of the end through its own wake-up.
     wakeups.on_lease_end(worker=lease.worker_id, session=session.id)
@@ -376,7 +376,10 @@ def _remember_end(session: Session, *, reason: str, attempt: int, settled: tool_
 
 
 def _count_crash(session: Session) -> None:
-    """One more crash of this turn; at the limit the turn ends, so that it cannot kill workers for ever (R9)."""
+    """One more crash; at the limit an open turn ends, so that it cannot kill workers for ever (R9).
+
+    Also before a turn has begun: what kills the worker that reads it must not be claimed for ever either.
+    """
     session.crash_count += 1
     limit = settings.TENURE.crash_limit
     if session.crash_count < limit:
