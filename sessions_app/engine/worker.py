@@ -63,6 +63,7 @@ class Worker:
         self.worker_id = 0
         self.draining = False
         self._runs: dict[UUID, tuple[Run, asyncio.Task[None]]] = {}
+        self._replaced: set[asyncio.Task[None]] = set()  # aborted runs whose session has a new one here
         self._claimed_at: dict[UUID, float] = {}
         self._ended_at: dict[UUID, float] = {}  # runs that ended since the last beat was sent
         self._aborted: dict[UUID, int] = {}  # attempts aborted with the database away, to be handed back
@@ -164,7 +165,8 @@ class Worker:
         task.cancel()
 
     async def _gather(self) -> None:
-        await asyncio.gather(*(task for _, task in self._runs.values()), return_exceptions=True)
+        tasks = [task for _, task in self._runs.values()]
+        await asyncio.gather(*tasks, *self._replaced, return_exceptions=True)
 
     def _close_pool(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -226,12 +228,17 @@ class Worker:
             self._start(session, Run(self, state))
 
     def _start(self, session: UUID, run: Run) -> None:
+        if session in self._runs:
+            # Taken from this worker and claimed by it again, before a beat could tell (L4): two never go on.
+            logger.info("lease.lost", session=str(session), worker=self.worker_id)
+            self._abort(session, lost=True)
+            self._replaced.add(self._runs[session][1])
         task = asyncio.create_task(run.run(), name=f"session {session}")
         self._runs[session] = (run, task)
         task.add_done_callback(partial(self._ended, session))
 
     def _ended(self, session: UUID, task: asyncio.Task[None]) -> None:
-        # A run that takes long to stop its tools may have a successor here already: its lease ended before.
+        self._replaced.discard(task)
         if session in self._runs and self._runs[session][1] is task:
             del self._runs[session]
             self._claimed_at.pop(session, None)
