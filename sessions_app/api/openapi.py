@@ -19,12 +19,21 @@ from sessions_app.api import problems
 from sessions_app.api.fields import Query
 from sessions_app.api.shapes import ProblemShape
 
+_FIRST_ERROR = 400
 _REFERENCE = "#/components/schemas/{model}"
 _shapes: dict[str, Any] = {}
 _paths: dict[str, dict[str, Any]] = {}
 
 # Every path may answer with these.
 _ALWAYS = (401, 503)
+
+_ABOUT = """\
+Durable AI agent sessions.
+
+Errors are `application/problem+json` (RFC 9457) with `type, title, status, code, detail, request_id, errors`, and
+`current` on 409: the object as it is, or null. `errors` holds one item for each mistake, with a JSON pointer into
+the body (or `/` and the name of a parameter). Every answer has `X-Request-Id`. An object that is missing and one
+that belongs to another project are the same 404. Unknown fields and parameters are errors. The codes:"""
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -35,6 +44,10 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "at least 24 hours, per key holder, method and path. Only successful answers are kept: after an error the "
     "same key may be used again.",
 )
+
+
+def _phrase(status: int) -> str:
+    return problems.title(status) if status >= _FIRST_ERROR else http.HTTPStatus(status).phrase
 
 
 def ref(shape: Any) -> dict[str, Any]:
@@ -94,13 +107,13 @@ def operation(
         failures.add(400)
     responses: dict[Any, Any] = {}
     for status, shape in answers.items():
-        text = http.HTTPStatus(status).phrase
+        text = _phrase(status)
         if shape is None:
             responses[status] = OpenApiResponse(description=text)
         else:
             responses[status] = OpenApiResponse(_schema(shape), description=text)
     for status in sorted(failures):
-        text = http.HTTPStatus(status).phrase
+        text = _phrase(status)
         responses[status, problems.MEDIA_TYPE] = OpenApiResponse(ref(ProblemShape), description=text)
 
     def wrap(method: Any) -> Any:
@@ -127,7 +140,7 @@ def problem_responses(*statuses: int) -> dict[str, Any]:
     """For `describe`."""
     return {
         str(status): {
-            "description": http.HTTPStatus(status).phrase,
+            "description": _phrase(status),
             "content": {problems.MEDIA_TYPE: {"schema": ref(ProblemShape)}},
         }
         for status in sorted(statuses)
@@ -143,6 +156,10 @@ def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
         for described in operations.values():
             for status, response in described["responses"].items():
                 _describe_headers(status, response)
+    rows = [f"| `{code}` | {status} | {text} |" for code, status, text in problems.code_table()]
+    result["info"]["description"] = "\n".join(
+        [_ABOUT, "", "| code | status | meaning |", "|---|---|---|", *rows]
+    )
     inputs: list[tuple[Any, Any, TypeAdapter[Any]]] = [
         (name, "validation", TypeAdapter(shape)) for name, shape in sorted(_shapes.items())
     ]

@@ -33,30 +33,34 @@ TYPE = "urn:tenure:problem:"
 BEARER = 'Bearer realm="tenure"'
 RETRY_AFTER = 2  # seconds, while the database is away
 
-# The code of an answer that no exception of ours explains.
-CODES: dict[int, str] = {
-    400: "malformed",
-    401: "unauthenticated",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    406: "not_acceptable",
-    409: "conflict",
-    411: "length_required",
-    413: "too_large",
-    415: "unsupported_media_type",
-    416: "range_not_satisfiable",
-    429: "too_many_requests",
-    500: "internal_error",
-    503: "unavailable",
+# For answers that no exception of ours explains: code, title, detail. Python's own phrases differ by version.
+_STATUSES: dict[int, tuple[str, str, str]] = {
+    400: ("malformed", "Bad Request", "The request can't be read."),
+    401: ("unauthenticated", "Unauthorized", "Send an API key: Authorization: Bearer <key>."),
+    403: ("forbidden", "Forbidden", "This is not allowed."),
+    404: ("not_found", "Not Found", "No such object."),
+    405: ("method_not_allowed", "Method Not Allowed", "This method is not allowed here."),
+    406: ("not_acceptable", "Not Acceptable", "No media type that `Accept` names can be sent."),
+    409: ("conflict", "Conflict", "The object is not in the state that this needs."),
+    411: ("length_required", "Length Required", "The request needs a Content-Length."),
+    413: ("too_large", "Content Too Large", "The body is larger than this deployment takes."),
+    415: (
+        "unsupported_media_type",
+        "Unsupported Media Type",
+        "The body's media type is none that can be read here.",
+    ),
+    416: ("range_not_satisfiable", "Range Not Satisfiable", "There are no such bytes."),
+    429: ("too_many_requests", "Too Many Requests", "Slow down, and come back after Retry-After."),
+    500: ("internal_error", "Internal Server Error", "Something went wrong on our side."),
+    503: ("unavailable", "Service Unavailable", "The service can't answer at the moment; try again soon."),
 }
-_DETAILS = {
-    403: "This is not allowed.",
-    404: "No such object.",
-    405: "This method is not allowed here.",
-    500: "Something went wrong on our side.",
-    503: "The service can't answer at the moment; try again soon.",
+CODES = {status: code for status, (code, _, _) in _STATUSES.items()}
+_MORE_CODES = {
+    "csrf_failed": (403, "The CSRF token is missing or wrong; send it as X-CSRFToken."),
+    "database_unavailable": (503, "The database is away; what was asked may be repeated."),
+    "not_ready": (503, "Agents can't run: `detail` says what is missing."),
 }
+_NEVER_SHOWN = {"error", "lease_lost", "worker_dead"}
 _FIELDS = frozenset({"type", "title", "status", "code", "detail", "request_id", "errors"})
 
 
@@ -72,7 +76,7 @@ class Problem:
     def document(self, request: Any) -> dict[str, Any]:
         body: dict[str, Any] = {
             "type": TYPE + self.code,
-            "title": http.HTTPStatus(self.status).phrase,
+            "title": title(self.status),
             "status": self.status,
             "code": self.code,
             "detail": self.detail,
@@ -97,8 +101,26 @@ def request_id(request: Any) -> str:
 
 def of_status(status: int) -> Problem:
     status = status if status in CODES else 400 if status < 500 else 500
-    detail = _DETAILS.get(status, http.HTTPStatus(status).description or http.HTTPStatus(status).phrase)
-    return Problem(status=status, code=CODES[status], detail=detail, headers=_headers(status))
+    return Problem(status=status, code=CODES[status], detail=_STATUSES[status][2], headers=_headers(status))
+
+
+def title(status: int) -> str:
+    """The status in words."""
+    return _STATUSES[status][1] if status in _STATUSES else http.HTTPStatus(status).phrase
+
+
+def code_table() -> list[tuple[str, int, str]]:
+    """Every code that a client may see, with its status and meaning, for the reference."""
+    found = {code: (status, text) for status, (code, _, text) in _STATUSES.items()} | _MORE_CODES
+    kinds: list[type[TenureError]] = [TenureError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    # In a fixed order, whatever was imported first: two classes may share a code.
+    for kind in sorted(kinds, key=lambda kind: (kind.__module__, kind.__name__)):
+        is_ours = kind.__module__.partition(".")[0].endswith("_app")
+        if is_ours and "code" in vars(kind) and kind.code not in _NEVER_SHOWN:
+            found[kind.code] = (kind.status, " ".join((kind.__doc__ or "").split()))
+    return sorted((code, status, text) for code, (status, text) in found.items())
 
 
 def explain(error: BaseException) -> Problem | None:
@@ -145,9 +167,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return page
 
 
-CSRF_FAILED = Problem(
-    status=403, code="csrf_failed", detail="The CSRF token is missing or wrong; send it as X-CSRFToken."
-)
+CSRF_FAILED = Problem(status=403, code="csrf_failed", detail=_MORE_CODES["csrf_failed"][1])
 
 
 def is_api(request: HttpRequest) -> bool:
@@ -160,7 +180,7 @@ def _of_drf(error: exceptions.APIException) -> Problem:
     status = error.status_code if error.status_code in CODES else 400
     detail = error.detail if isinstance(error.detail, str) else json.dumps(error.detail, default=str)
     if isinstance(error, exceptions.NotAuthenticated):
-        detail = "Send an API key: Authorization: Bearer <key>."
+        detail = _STATUSES[401][2]
     headers = _headers(status, retry_after=getattr(error, "wait", None))
     return Problem(status=status, code=CODES[status], detail=str(detail), headers=headers)
 

@@ -143,4 +143,13 @@ def test_every_error_class_has_a_known_status_and_a_text() -> None:
     for kind in below(TenureError):
         assert kind.status in problems.CODES, kind
         assert kind.__doc__, kind
-        assert kind.status != 422
+
+
+def test_the_reference_lists_every_code_once_and_no_422(anybody: Api) -> None:
+    table = problems.code_table()
+    codes = [code for code, _, _ in table]
+    assert len(codes) == len(set(codes))
+    assert {"idempotency_conflict", "idempotency_in_progress", "not_found", "session_archived"} <= set(codes)
+    assert not [row for row in table if row[1] == 422 or not row[2]]
+    text = anybody.get("/schema", Accept="application/json").json()["info"]["description"]
+    assert all(f"| `{code}` | {status} |" in text for code, status, _ in table if code in codes)
