@@ -168,10 +168,10 @@ def _judge(stage: acts.Stage, effects: Path, things: agent.Names) -> None:
     if not wrong:
         calls = len(follower.of_kind("tool_result"))
         report.say(
-            f"  {len(follower.entries)} entries, {calls} tool calls, "
-            f"{len(follower.of_kind('session_resumed'))} resumed attempts: "
-            "every input delivered once, every call with one result, no effect repeated"
+            f"  the log: {len(follower.entries)} entries, {calls} tool calls, "
+            f"{len(follower.of_kind('session_resumed'))} resumed attempts"
         )
+        report.say("  every input delivered once, every call with one result, no effect repeated")
     report.rows.append({"what": "invariants", "violations": wrong})
 
 
