@@ -52,11 +52,7 @@ def _pattern(prefix: str) -> WithJsonSchema:
 
 SessionRef = Annotated[UUID, BeforeValidator(_reads("ses")), _pattern("ses")]
 InputRef = Annotated[UUID, BeforeValidator(_reads("inp")), _pattern("inp")]
-TurnRef = Annotated[UUID, BeforeValidator(_reads("trn")), _pattern("trn")]
 ConfigRef = Annotated[UUID, BeforeValidator(_reads("cfg")), _pattern("cfg")]
-ProfileRef = Annotated[UUID, BeforeValidator(_reads("prf")), _pattern("prf")]
-ArtifactRef = Annotated[UUID, BeforeValidator(_reads("art")), _pattern("art")]
-ToolCallRef = Annotated[UUID, BeforeValidator(_reads("tcl")), _pattern("tcl")]
 
 
 def _read_time(value: Any) -> Any:
@@ -84,7 +80,6 @@ def _visible(text: str) -> str:
 Name = Annotated[StrictStr, Field(min_length=1, max_length=100), AfterValidator(_visible)]
 """Of a profile, a key, a secret: something people read."""
 
-SecretName = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 Labels = Annotated[
     dict[
         Annotated[StrictStr, Field(min_length=1, max_length=100)], Annotated[StrictStr, Field(max_length=500)]

@@ -6,7 +6,7 @@ go meanwhile shift nothing. It also names its list: a cursor of another one is a
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -58,12 +58,8 @@ def page[Row: Model](
     name: str,
     newest_first: bool = True,
     place: str = "created_at",
-    prepare: Callable[[Sequence[Row]], Callable[[Row], Any]] | None = None,
 ) -> dict[str, Any]:
-    """`{"data", "next_cursor"}`, in the order of `place` (a time) and id.
-
-    `prepare` sees the whole page first and returns its shape function, for what is read once a page.
-    """
+    """`{"data", "next_cursor"}`, in the order of `place` (a time) and id."""
     comparison = "lt" if newest_first else "gt"
     if query.cursor is not None:
         moment, number = _decode(query.cursor, name)
@@ -75,8 +71,6 @@ def page[Row: Model](
     found = list(rows.order_by(f"{sign}{place}", f"{sign}id")[: query.limit + 1])
     data = found[: query.limit]
     following = _encode(name, getattr(data[-1], place), data[-1].pk) if len(found) > query.limit else None
-    if prepare is not None:
-        shape = prepare(data)
     return {"data": [shape(row) for row in data], "next_cursor": following}
 
 
@@ -86,7 +80,6 @@ def seq_page[Row: Model](
     shape: Callable[[Row], Any],
     *,
     field: str = "seq",
-    prepare: Callable[[Sequence[Row]], Callable[[Row], Any]] | None = None,
 ) -> dict[str, Any]:
     """`{"data", "has_more"}`, rising. With `before` alone the last rows in front of it, and more is further back."""
     if query.after is not None:
@@ -98,8 +91,6 @@ def seq_page[Row: Model](
     data = found[: query.limit]
     if backwards:
         data.reverse()
-    if prepare is not None:
-        shape = prepare(data)
     return {"data": [shape(row) for row in data], "has_more": len(found) > query.limit}
 
 

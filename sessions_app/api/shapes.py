@@ -31,7 +31,6 @@ ProfileId = Annotated[str, _id("prf")]
 ArtifactId = Annotated[str, _id("art")]
 KeyId = Annotated[str, _id("key")]
 ProjectId = Annotated[str, _id("prj")]
-ToolCallId = Annotated[str, _id("tcl")]
 
 
 class ErrorItem(TypedDict):
