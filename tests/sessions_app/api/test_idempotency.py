@@ -232,8 +232,7 @@ _PROCESS = """
     import django
     django.setup()
     from sessions_app import idempotency
-    from sessions_app.api import problems
-from sessions_app.idempotency import Answer
+    from sessions_app.idempotency import Answer
     from sessions_app.models import Project, Secret
 
     at, key = sys.argv[1:]
