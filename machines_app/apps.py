@@ -14,9 +14,12 @@ class MachinesAppConfig(AppConfig):
     verbose_name = "Machines"
 
     def ready(self) -> None:
-        """Offer the tools of `machines_app.tools`, as soon as the app has any, and tell configs of machines."""
+        """Offer the tools of `machines_app.tools`, as soon as the app has any, and connect machines with sessions."""
+        from machines_app.bindings import release_all
         from sessions_app.configs import register_machine_names
+        from sessions_app.control import register_release
         from tools_app.registry import register_app_tools
 
         register_app_tools(self.name)
         register_machine_names(_names)
+        register_release(release_all)

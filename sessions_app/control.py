@@ -1,17 +1,42 @@
-"""Control of a session from outside its turns: cancel (I6)."""
+"""Control of a session from outside its turns: cancel, archive and restore (I6), and another config (I7).
 
+Each is one transaction under the session's lock, whether or not a worker holds the session. What a worker still
+brings afterwards fails at the fence (the lease is gone) or is planned again (`work_rev` moved).
+"""
+
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import structlog
 from django.db import connection, transaction
 
-from sessions_app import entries, leases, log, scheduling, tool_port, wakeups
+from sessions_app import entries, entry_kinds, ids, inputs, leases, log, scheduling, tool_port, wakeups
 from sessions_app.entry_kinds import Actor
-from sessions_app.errors import NotFound, SessionArchived
-from sessions_app.models import EndReason, Session, TurnReason, TurnStatus
+from sessions_app.errors import Conflict, NotFound, SessionArchived
+from sessions_app.models import AgentConfig, EndReason, Session, TurnReason, TurnStatus
+from sessions_app.models.fields import ClockTimestamp
 from sessions_app.turns import end_turn_locked
 
 logger = structlog.get_logger(__name__)
+
+
+class ConfigMoved(Conflict):
+    """Somebody else changed the session's config: it is not `expected_config`. `current` shows the session."""
+
+    code = "config_moved"
+
+
+type Releaser = Callable[[Session], Sequence[log.NewEntry]]
+
+_releasers: list[Releaser] = []
+
+
+def register_release(release: Releaser) -> None:
+    """Called once by an app that lends things to sessions: how an archived session gives them back.
+
+    It runs inside the transaction, under the session's lock, and returns what the log should say.
+    """
+    _releasers.append(release)
 
 
 def cancel(*, session: UUID, actor: Actor) -> Session:
@@ -22,20 +47,100 @@ def cancel(*, session: UUID, actor: Actor) -> Session:
     finishes at the same moment ends once: as finished if its step came first, else as cancelled.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
-        row = leases.lock_session(session)
-        if row is None:
-            raise NotFound("no such session")
-        if row.archived_at is not None:
-            raise SessionArchived(current=row)
-        turn = row.turn_id
-        released = leases.end_lease_locked(row, reason=EndReason.CANCELLED)
-        if turn is not None:
-            closed = tool_port.runtime().close(row.id, reason="cancelled")
-            log.append(row, *entries.tool_results(closed.results))
-            end_turn_locked(row, status=TurnStatus.CANCELLED, reason=TurnReason.CANCELLED, actor=actor)
-            logger.info("turn.cancelled", session=str(row.id), turn=str(turn))
-        if turn is not None or released:
+        row = _locked(session)
+        if _end_turn(row, reason=TurnReason.CANCELLED, actor=actor):
             scheduling.reschedule(row)
             row.save()
             wakeups.after_commit(row)
     return row
+
+
+def archive(*, session: UUID, actor: Actor) -> Session:
+    """Cancel, drop the waiting input and give machines back; from then on the session can only be read.
+
+    All in one transaction, so nobody sees half of it. Repeating it changes nothing.
+    """
+    with transaction.atomic(durable=not connection.in_atomic_block):
+        row = _locked(session, archived=True)
+        if row.archived_at is not None:
+            return row
+        _end_turn(row, reason=TurnReason.ARCHIVED, actor=actor)
+        inputs.drop_waiting_locked(row, actor=actor, reason="archived")
+        for release in _releasers:
+            log.append(row, *release(row))
+        log.append(row, log.NewEntry(kind="archived", data=entry_kinds.Archived(), actor=actor))
+        row.archived_at = ClockTimestamp()
+        row.crash_count = 0
+        scheduling.reschedule(row)
+        row.save()
+        wakeups.after_commit(row)
+        logger.info("session.archived", session=str(row.id))
+    return row
+
+
+def restore(*, session: UUID, actor: Actor) -> Session:
+    """Make an archived session usable again; it is idle. What archiving dropped stays dropped."""
+    with transaction.atomic(durable=not connection.in_atomic_block):
+        row = _locked(session, archived=True)
+        if row.archived_at is None:
+            return row
+        log.append(row, log.NewEntry(kind="restored", data=entry_kinds.Restored(), actor=actor))
+        row.archived_at = None
+        scheduling.reschedule(row)
+        row.save()
+        wakeups.after_commit(row)
+        logger.info("session.restored", session=str(row.id))
+    return row
+
+
+def change_config(
+    *, session: UUID, config: UUID, actor: Actor, expected_config: UUID | None = None
+) -> Session:
+    """Run under another config from the next model call on.
+
+    A call that was sent already keeps the old one, also for the tools that its reply calls; a retry keeps its
+    time and uses the new one; an idle session stays idle. The config it has already is no change.
+
+    Raises `NotFound` (also for a config that is not the project's), `SessionArchived`, or `ConfigMoved`.
+    """
+    with transaction.atomic(durable=not connection.in_atomic_block):
+        row = _locked(session)
+        if not AgentConfig.objects.filter(pk=config, project_id=row.project_id).exists():
+            raise NotFound("no such config")
+        if expected_config is not None and row.config_id != expected_config:
+            raise ConfigMoved(current=row)
+        if row.config_id != config:
+            data = entry_kinds.ConfigChanged(
+                config=ids.encode("cfg", config), previous=ids.encode("cfg", row.config_id)
+            )
+            log.append(row, log.NewEntry(kind="config_changed", data=data, actor=actor))
+            row.config_id = config
+            scheduling.give_work(row)
+            row.save()
+            wakeups.after_commit(row)
+    return row
+
+
+def _locked(session: UUID, *, archived: bool = False) -> Session:
+    """The locked row; refuses an archived one unless `archived` says that it may be."""
+    row = leases.lock_session(session)
+    if row is None:
+        raise NotFound("no such session")
+    if row.archived_at is not None and not archived:
+        raise SessionArchived(current=row)
+    return row
+
+
+def _end_turn(row: Session, *, reason: TurnReason, actor: Actor) -> bool:
+    """End the lease and the open turn of a locked session; False if it had neither.
+
+    The caller reschedules and saves it.
+    """
+    turn = row.turn_id
+    released = leases.end_lease_locked(row, reason=EndReason.CANCELLED)
+    if turn is not None:
+        closed = tool_port.runtime().close(row.id, reason=reason)
+        log.append(row, *entries.tool_results(closed.results))
+        end_turn_locked(row, status=TurnStatus.CANCELLED, reason=reason, actor=actor)
+        logger.info("turn.cancelled", session=str(row.id), turn=str(turn), reason=str(reason))
+    return released or turn is not None

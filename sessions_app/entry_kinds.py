@@ -176,22 +176,31 @@ class QuestionClosed(TypedDict):
 
 
 class InputReceived(TypedDict):
+    """With `cancel_open` it closed the questions and approvals that were open."""
+
     input: str
     delivery: str
     content: Blocks
+    cancel_open: NotRequired[bool]
 
 
 class InputUpdated(TypedDict):
+    """A waiting input was moved (`position`, from 1), promoted or demoted (`delivery`, `cancel_open`)."""
+
     input: str
     changes: dict[str, Any]
 
 
 class InputCancelled(TypedDict):
+    """`reason` is cancelled, or archived where the session was."""
+
     input: str
     reason: str
 
 
 class ConfigChanged(TypedDict):
+    """From the next model call on the session runs under `config`."""
+
     config: str
     previous: str
 

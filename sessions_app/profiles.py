@@ -42,7 +42,7 @@ def get_profile(*, project: UUID, profile: UUID) -> AgentProfile:
 
 
 def create_profile(*, project: UUID, name: str, config: UUID, actor: Actor) -> AgentProfile:
-    """Version 1 points to `config`. Raises `ProfileExists`, or `Invalid` for a config that is not there."""
+    """Version 1 points to `config`. Raises `ProfileExists`, or `NotFound` for a config that is not the project's."""
     _check_name(name)
     with transaction.atomic(durable=not connection.in_atomic_block):
         _check_config(project, config)
@@ -119,7 +119,7 @@ def _check_name(name: str) -> None:
 
 def _check_config(project: UUID, config: UUID) -> None:
     if not AgentConfig.objects.filter(project_id=project, pk=config).exists():
-        raise _invalid("config", "not_found", "there is no such config")
+        raise NotFound("no such config")
 
 
 def _exists(project: UUID, name: str) -> ProfileExists:

@@ -6,7 +6,7 @@ The methods that take part in a transaction run inside the engine's own, under t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
 
 import psycopg
@@ -129,8 +129,11 @@ class ToolRuntime(Protocol):
     def settle(self, session_id: UUID, *, attempt: int) -> Settled:
         """The lease of `attempt` ended: give its running calls a result or make them ready again (T4)."""
 
-    def close(self, session_id: UUID, *, reason: str) -> Settled:
-        """The turn ends: complete every open call as cancelled, and close what waits for people (I6)."""
+    def close(self, session_id: UUID, *, reason: str, only: Literal["open_prompts"] | None = None) -> Settled:
+        """The turn ends: complete every open call as cancelled, and close what waits for people (I6).
+
+        With `only="open_prompts"` just the calls that wait for a person are closed, and the turn goes on.
+        """
 
     def expire(self, session_id: UUID) -> Settled:
         """Complete the waiting calls whose deadline has passed as failed (S12).

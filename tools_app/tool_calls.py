@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
 import psycopg.errors
 from django.db import connection
-from django.db.models import F, Func, QuerySet, TextField, Value
+from django.db.models import F, Func, Q, QuerySet, TextField, Value
 
 from sessions_app import ids
 from sessions_app.agent_config.values import seconds
@@ -240,6 +240,7 @@ def undue_sql() -> str:
 _AFTER = {
     "cancelled": "the turn was cancelled",
     "archived": "the session was archived",
+    "superseded": "a newer message came instead of an answer",
     "crash_limit": "the turn was ended because its worker died too often",
 }
 
@@ -260,8 +261,11 @@ def settle(session_id: UUID, *, attempt: int) -> Settled:
     return _complete(session_id, settled)
 
 
-def close(session_id: UUID, *, reason: str) -> Settled:
-    """The turn ends: every open call is completed as cancelled (I6). `reason` is cancelled, archived, …"""
+def close(session_id: UUID, *, reason: str, only: Literal["open_prompts"] | None = None) -> Settled:
+    """The turn ends: every open call is completed as cancelled (I6). `reason` is cancelled, archived, …
+
+    With `only="open_prompts"` just those that wait for a person: open approvals and questions.
+    """
     why = _AFTER.get(reason, f"the turn ended ({reason})")
     not_run = ToolOutcome(Outcome.CANCELLED.value, _text(f"Cancelled before it ran: {why}."))
     unanswered = ToolOutcome(
@@ -271,7 +275,11 @@ def close(session_id: UUID, *, reason: str) -> Settled:
         Outcome.CANCELLED, _text(f"Cancelled while it ran: {why}. Its external outcome is unknown.")
     )
     results = {ToolCallState.RUNNING: started, ToolCallState.WAITING: unanswered}
-    calls = _read(_open(session_id))
+    rows = _open(session_id)
+    if only == "open_prompts":
+        asks = Q(state=ToolCallState.WAITING, tool_class=ToolClass.HUMAN)
+        rows = rows.filter(asks | Q(state=ToolCallState.AWAITING_APPROVAL))
+    calls = _read(rows)
     return _complete(
         session_id, Settled([(call, results.get(ToolCallState(call.state), not_run)) for call in calls])
     )

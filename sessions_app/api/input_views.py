@@ -1,5 +1,6 @@
 """`/sessions/{id}/inputs` and `/inputs/{id}`: the queue in front of a session."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -10,7 +11,7 @@ from sessions_app.api import session_shapes as shapes
 from sessions_app.api.base import ApiView
 from sessions_app.api.openapi import operation, page_of
 from sessions_app.api.pagination import page
-from sessions_app.api.session_requests import InputsQuery, NoBody, SubmitInput
+from sessions_app.api.session_requests import InputsQuery, MoveInput, NoBody, PromoteInput, SubmitInput
 from sessions_app.api.session_views import SessionDoor, new_input
 from sessions_app.errors import NotFound
 from sessions_app.idempotency import Answer
@@ -34,7 +35,11 @@ class InputsView(SessionDoor):
 
         def effect() -> Answer:
             row = inputs.submit_input(
-                session=session, content=new.content, delivery=new.delivery, actor=new.actor
+                session=session,
+                content=new.content,
+                delivery=new.delivery,
+                actor=new.actor,
+                cancel_open=new.cancel_open,
             )
             return Answer(202, shapes.input_(shapes.input_rows().get(pk=row.pk)))
 
@@ -57,9 +62,24 @@ class InputsView(SessionDoor):
         return Response(page(rows, query, shapes.input_, name="inputs", newest_first=False))
 
 
-class CancelInputView(ApiView):
+class InputDoor(ApiView):
+    """A view below `/inputs/{input}` that changes an input while it waits."""
+
     path_ids = {"input": "inp"}
 
+    def change(self, input_id: UUID, effect: Callable[[], object]) -> Response:
+        """Run the effect on an input of the caller's project and answer with the input as it is then."""
+        if not Input.objects.filter(pk=input_id, session__project_id=self.project).exists():
+            raise NotFound("no such input")
+
+        def answer() -> Answer:
+            effect()
+            return Answer(200, shapes.input_(shapes.input_rows().get(pk=input_id)))
+
+        return self.once(answer)
+
+
+class CancelInputView(InputDoor):
     @operation(
         "cancel_input",
         "Take back an input",
@@ -72,11 +92,55 @@ class CancelInputView(ApiView):
     def post(self, request: Request, input: UUID) -> Response:  # noqa: A002 - the name in the path
         """While it waits. Once delivered: 409 `input_taken` with the input as it is. Safe to repeat."""
         self.body(NoBody)
-        if not Input.objects.filter(pk=input, session__project_id=self.project).exists():
-            raise NotFound("no such input")
+        return self.change(input, lambda: inputs.cancel_input(input=input, actor=self.access.actor))
 
-        def effect() -> Answer:
-            inputs.cancel_input(input=input, actor=self.access.actor)
-            return Answer(200, shapes.input_(shapes.input_rows().get(pk=input)))
 
-        return self.once(effect)
+class MoveInputView(InputDoor):
+    @operation(
+        "move_input",
+        "Move an input in the queue",
+        tag="inputs",
+        body=MoveInput,
+        answers={200: shapes.InputShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, input: UUID) -> Response:  # noqa: A002 - the name in the path
+        """To an end, or in front of or behind another waiting input. 409 `conflict` where that one does not wait."""
+        to = self.body(MoveInput).place()
+        return self.change(input, lambda: inputs.move_input(input=input, to=to, actor=self.access.actor))
+
+
+class PromoteInputView(InputDoor):
+    @operation(
+        "promote_input",
+        "Make an input steering",
+        tag="inputs",
+        body=PromoteInput,
+        answers={200: shapes.InputShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, input: UUID) -> Response:  # noqa: A002 - the name in the path
+        """It joins the current turn at its next model call; a model call that is backing off is asked again now."""
+        cancel_open = self.body(PromoteInput).cancel_open
+        return self.change(
+            input,
+            lambda: inputs.promote_input(input=input, actor=self.access.actor, cancel_open=cancel_open),
+        )
+
+
+class DemoteInputView(InputDoor):
+    @operation(
+        "demote_input",
+        "Make an input queued",
+        tag="inputs",
+        body=NoBody,
+        answers={200: shapes.InputShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, input: UUID) -> Response:  # noqa: A002 - the name in the path
+        """It keeps its place and waits for a turn of its own."""
+        self.body(NoBody)
+        return self.change(input, lambda: inputs.demote_input(input=input, actor=self.access.actor))

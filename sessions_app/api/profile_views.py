@@ -40,6 +40,7 @@ class ProfilesView(ApiView):
         tag="configs",
         body=CreateProfile,
         answers={201: shapes.Profile},
+        errors=[404],
         creates=True,
     )
     def post(self, request: Request) -> Response:

@@ -6,9 +6,10 @@ from django.conf import settings
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from sessions_app.api.fields import ActorRef, Body, ConfigRef, Labels, Moment, Query, SessionRef
+from sessions_app.api.fields import ActorRef, Body, ConfigRef, InputRef, Labels, Moment, Query, SessionRef
 from sessions_app.api.pagination import PageQuery
 from sessions_app.errors import Invalid
+from sessions_app.inputs import Place
 from sessions_app.models import InputState, SessionStatus
 
 
@@ -40,7 +41,7 @@ class SubmitInput(Body):
     content: Content
     delivery: Literal["queued", "steering"] = "queued"
     cancel_open: Annotated[
-        bool, Field(description="with steering: close open questions and approvals; not supported yet")
+        bool, Field(description="with steering only: close the questions and approvals that are open now")
     ] = False
     actor: ActorRef | None = None
 
@@ -72,6 +73,36 @@ class UpdateSession(Body):
     labels: Labels | None = None
     metadata: Metadata | None = None
     priority: Priority | None = None
+
+
+class ChangeConfig(Body):
+    """Another config. With `expected_config` it is refused where somebody else was faster."""
+
+    config: ConfigRef
+    expected_config: ConfigRef | None = None
+
+
+class MoveInput(Body):
+    """Exactly one of the three."""
+
+    to: Literal["first", "last"] | None = None
+    before: InputRef | None = None
+    after: InputRef | None = None
+
+    def place(self) -> Place:
+        given = [name for name in ("to", "before", "after") if getattr(self, name) is not None]
+        if len(given) != 1:
+            wrong = {"path": "", "code": "required", "message": "give one of to, before and after"}
+            raise Invalid("give one of to, before and after", errors=[wrong])
+        if self.to is not None:
+            return Place(self.to)
+        return Place("before", self.before) if self.before is not None else Place("after", self.after)
+
+
+class PromoteInput(Body):
+    cancel_open: Annotated[bool, Field(description="close the questions and approvals that are open now")] = (
+        False
+    )
 
 
 class NoBody(Body):

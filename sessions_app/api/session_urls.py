@@ -2,10 +2,19 @@
 
 from django.urls import URLPattern, path
 
-from sessions_app.api.input_views import CancelInputView, InputsView
+from sessions_app.api.input_views import (
+    CancelInputView,
+    DemoteInputView,
+    InputsView,
+    MoveInputView,
+    PromoteInputView,
+)
 from sessions_app.api.session_views import (
+    ArchiveView,
     CancelView,
     EntriesView,
+    RestoreView,
+    SessionConfigView,
     SessionsView,
     SessionView,
     TurnsView,
@@ -16,11 +25,17 @@ from sessions_app.api.wait_view import wait
 urlpatterns: list[URLPattern] = [
     path("sessions", SessionsView.as_view()),
     path("sessions/<str:session>", SessionView.as_view()),
+    path("sessions/<str:session>/archive", ArchiveView.as_view()),
     path("sessions/<str:session>/cancel", CancelView.as_view()),
+    path("sessions/<str:session>/config", SessionConfigView.as_view()),
+    path("sessions/<str:session>/restore", RestoreView.as_view()),
     path("sessions/<str:session>/entries", EntriesView.as_view()),
     path("sessions/<str:session>/inputs", InputsView.as_view()),
     path("sessions/<str:session>/turns", TurnsView.as_view()),
     path("sessions/<str:session>/wait", wait),
     path("inputs/<str:input>/cancel", CancelInputView.as_view()),
+    path("inputs/<str:input>/demote", DemoteInputView.as_view()),
+    path("inputs/<str:input>/move", MoveInputView.as_view()),
+    path("inputs/<str:input>/promote", PromoteInputView.as_view()),
     path("turns/<str:turn>", TurnView.as_view()),
 ]

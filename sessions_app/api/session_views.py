@@ -14,11 +14,11 @@ from sessions_app.api.base import ApiView
 from sessions_app.api.openapi import operation, page_of, seq_page_of
 from sessions_app.api.pagination import PageQuery, SeqQuery, page, seq_page
 from sessions_app.api.session_requests import (
+    ChangeConfig,
     NoBody,
     SessionsQuery,
     StartSession,
     SubmitInput,
-    Unsupported,
     UpdateSession,
 )
 from sessions_app.errors import Invalid, NotFound
@@ -48,19 +48,18 @@ class SessionDoor(ApiView):
 
 def new_input(view: ApiView, body: SubmitInput, *, path: str = "") -> NewInput:
     """The input that a body asks for."""
-    if body.cancel_open:
-        if body.delivery == "queued":
-            error = {
-                "path": f"{path}/cancel_open",
-                "code": "not_allowed",
-                "message": "goes with steering only",
-            }
-            raise Invalid("cancel_open goes with steering only", errors=[error])
-        raise Unsupported(f"{path}/cancel_open".lstrip("/"))
+    if body.cancel_open and body.delivery == "queued":
+        error = {
+            "path": f"{path}/cancel_open",
+            "code": "not_allowed",
+            "message": "goes with steering only",
+        }
+        raise Invalid("cancel_open goes with steering only", errors=[error])
     return NewInput(
         content=contents.parse(body.content, path=f"{path}/content"),
         delivery=body.delivery,
         actor=view.actor(body.actor),
+        cancel_open=body.cancel_open,
     )
 
 
@@ -190,6 +189,80 @@ class CancelView(SessionDoor):
 
         def effect() -> Answer:
             control.cancel(session=session, actor=self.access.actor)
+            return Answer(200, shapes.session(self.session(session)))
+
+        return self.once(effect)
+
+
+class ArchiveView(SessionDoor):
+    @operation(
+        "archive_session",
+        "Archive a session",
+        tag="sessions",
+        body=NoBody,
+        answers={200: shapes.SessionShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, session: UUID) -> Response:
+        """Ends the open turn, drops the waiting input, gives machines back. It can be read and restored. Repeatable."""
+        self.body(NoBody)
+        self.visible(session)
+
+        def effect() -> Answer:
+            control.archive(session=session, actor=self.access.actor)
+            return Answer(200, shapes.session(self.session(session)))
+
+        return self.once(effect)
+
+
+class RestoreView(SessionDoor):
+    @operation(
+        "restore_session",
+        "Restore an archived session",
+        tag="sessions",
+        body=NoBody,
+        answers={200: shapes.SessionShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, session: UUID) -> Response:
+        """Idle, with its whole history; what archiving ended and dropped stays so. Repeatable."""
+        self.body(NoBody)
+        self.visible(session)
+
+        def effect() -> Answer:
+            control.restore(session=session, actor=self.access.actor)
+            return Answer(200, shapes.session(self.session(session)))
+
+        return self.once(effect)
+
+
+class SessionConfigView(SessionDoor):
+    @operation(
+        "change_session_config",
+        "Run a session under another config",
+        tag="sessions",
+        body=ChangeConfig,
+        answers={200: shapes.SessionShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, session: UUID) -> Response:
+        """From the next model call on; a call under way keeps the old one, a retry keeps its time.
+
+        Where the session does not run under `expected_config`: 409 `config_moved`.
+        """
+        body = self.body(ChangeConfig)
+        self.visible(session)
+
+        def effect() -> Answer:
+            control.change_config(
+                session=session,
+                config=body.config,
+                expected_config=body.expected_config,
+                actor=self.access.actor,
+            )
             return Answer(200, shapes.session(self.session(session)))
 
         return self.once(effect)

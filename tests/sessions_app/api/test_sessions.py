@@ -446,7 +446,6 @@ def test_a_taken_input_is_a_conflict_that_shows_it(api: Api, session: Session) -
     ("body", "code", "path"),
     [
         ({"content": "x", "cancel_open": True}, "invalid", "/cancel_open"),  # A57
-        ({"content": "x", "cancel_open": True, "delivery": "steering"}, "unsupported", "/cancel_open"),
         ({"content": "x", "actor": {"name": "Ada"}}, "invalid", "/actor/id"),
         ({"content": None}, "invalid", "/content"),
     ],
