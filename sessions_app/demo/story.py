@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from django.conf import settings
 from django.core.management import call_command
+from django.db import Error as DatabaseError
 
 from bench.report import Report
 from sessions_app.demo import acts, agent, checks, services
@@ -50,9 +51,16 @@ def run(report: Report) -> int:
             except ChildFailed as error:
                 report.expect(False, str(error))
                 _show_logs(report, error.children)
+            except DatabaseError as error:
+                report.expect(False, f"the database: {error}".strip())
     except Interrupted as signalled:
         interrupted = signalled.number
         report.expect(False, f"interrupted by {signalled}")
+    except Exception as error:
+        # A mistake of the demo itself: with its stack trace, and without a closing line that says ok.
+        report.expect(False, f"it broke off with {type(error).__name__}")
+        report.close()
+        raise
     report.row("whole demo", seconds=round(time.monotonic() - started, 1))
     if report.short and folder.exists():
         report.say(f"The logs of its processes are in {folder}")
