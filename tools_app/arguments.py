@@ -5,24 +5,12 @@ What is wrong is said in words that a model can act on: where, and what was expe
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
-from itertools import islice
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
-from referencing import Registry
-from referencing.exceptions import Unresolvable
-
-from sessions_app.text import UnstorableJson, clean_json, json_pointer
-from tools_app.linear_patterns import with_linear_patterns
+from sessions_app.schema_validation import Unusable, Validator, problems_with, validator_for_schema
+from sessions_app.text import UnstorableJson, clean_json
 
 __all__ = ["BadArguments", "Validator", "problem_with", "read", "validator_for_schema"]
-
-_MAX_PROBLEMS = 5
-_MAX_MESSAGE = 300
 
 
 class BadArguments(ValueError):
@@ -62,30 +50,10 @@ def _parsed(text: str) -> Any:
 def problem_with(validator: Validator, arguments: dict[str, Any]) -> str | None:
     """The first few places where the arguments don't fit the schema; None where they fit."""
     try:
-        problems = [_told(error) for error in islice(validator.iter_errors(arguments), _MAX_PROBLEMS)]
-    except (RecursionError, Unresolvable):
+        problems = problems_with(validator, arguments)
+    except Unusable:
         return "the schema of this tool can't be applied to the arguments"
-    return "the arguments do not fit the tool's schema: " + "; ".join(problems) if problems else None
-
-
-def _told(error: ValidationError) -> str:
-    message = error.message
-    if len(message) > _MAX_MESSAGE:
-        message = message[:_MAX_MESSAGE] + "…"
-    place = json_pointer(error.absolute_path)
-    return f"at {place}: {message}" if place else message
-
-
-def validator_for_schema(schema: Mapping[str, Any]) -> Validator:
-    """Compiled once per schema text. References are looked up in the schema itself, never fetched."""
-    return _compiled(json.dumps(schema, sort_keys=True))
-
-
-@lru_cache(maxsize=2048)
-def _compiled(schema: str) -> Validator:
-    document = json.loads(schema)
-    kind = with_linear_patterns(validator_for(document, default=Draft202012Validator), schema)
-    return kind(document, registry=Registry())
+    return None if problems is None else f"the arguments do not fit the tool's schema: {problems}"
 
 
 def _kind(value: Any) -> str:
