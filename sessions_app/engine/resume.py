@@ -20,7 +20,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sessions_app.engine import request_view
+from sessions_app.engine import reductions, request_view
 from sessions_app.engine.transcript import (
     ASSISTANT,
     SYNTHETIC,
@@ -132,15 +132,20 @@ def repair_orphaned_tool_calls(messages: Any, open_calls: Any = ()) -> tuple[Any
     return view, repaired
 
 
-def to_request(view: Any, provider: str) -> Any:
+def to_request(view: Any, provider: str, *, budget: int | None = None, beside: int = 0) -> Any:
     """The view as that provider accepts it; the same object where it is so already.
 
     `provider` is the family that the request goes to: `openai` (Responses), `openai-chat`, `anthropic`,
     `google`, or another name, which gets the narrowest limits. What changes, and why, is told in
-    `sessions_app.engine.request_view`. Nothing in, nothing out: an empty view is no request.
+    `sessions_app.engine.request_view`, and in `reductions` what is left out for its size: the body has to fit
+    `budget` (the provider's limit where none is given), of which `beside` bytes go to other things than messages.
+    Nothing in, nothing out: an empty view is no request.
     """
     whole, _ = repair_orphaned_tool_calls(view)
-    return request_view.build(whole, provider)
+    built = request_view.build(whole, provider)
+    if not isinstance(built, list | tuple):
+        return built
+    return reductions.reduce(built, provider, budget=budget, beside=beside)
 
 
 def _look_through(items: Any, reading: Reading, index: int, newest_whole: int) -> int:
