@@ -30,7 +30,11 @@ class UserMessage(TypedDict):
 
 
 class AssistantMessage(TypedDict):
-    """A saved reply. `stop` is done, tool_calls, length, filtered, paused or unknown; `raw_stop` the provider's."""
+    """A saved reply. `stop` is done, tool_calls, length, filtered, paused or unknown; `raw_stop` the provider's.
+
+    Where the config has an `output_schema`, the answer of a turn has `output`, its value as a data block, or
+    `invalid_output`, which says what does not fit.
+    """
 
     model_call: str
     provider: str
@@ -40,6 +44,8 @@ class AssistantMessage(TypedDict):
     raw_stop: str | None
     usage: dict[str, int]
     script_next: NotRequired[int]
+    output: NotRequired[Blocks]
+    invalid_output: NotRequired[str]
 
 
 class ToolResult(TypedDict):
@@ -61,9 +67,10 @@ class Checkpoint(TypedDict):
 
 
 class Note(TypedDict):
-    """A remark for people; the model does not see it."""
+    """A remark for people; the model sees it only where `to_model` is set."""
 
     text: str
+    to_model: NotRequired[bool]
 
 
 class SessionCreated(TypedDict):
@@ -106,7 +113,10 @@ class TurnEnded(TypedDict):
 
 
 class ModelCallFailed(TypedDict):
-    """`category` names the kind of fault, `detail` says it in words."""
+    """`category` names the kind of fault, `detail` says it in words.
+
+    `body_budget` is the size in bytes that requests are kept below from here on: a larger one was refused.
+    """
 
     model_call: str
     category: str
@@ -115,6 +125,7 @@ class ModelCallFailed(TypedDict):
     detail: str
     retry_after: float | None
     may_be_billed: bool
+    body_budget: NotRequired[int]
     plays_script: NotRequired[bool]
     script_next: NotRequired[int]
 

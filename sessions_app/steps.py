@@ -19,6 +19,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -51,7 +52,12 @@ class ModelCallStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallEnd:
-    """How a model call ended: `state` is succeeded or failed."""
+    """How a model call ended: `state` is succeeded or failed.
+
+    `cost` is what this attempt cost, None where that is not known. `cost_added` goes into the turn's and the
+    session's sums, and makes them unknown where it is None: what one call cost is not zero because nobody knows
+    it. Only a failed attempt that may or may not have been billed leaves the sums as they are.
+    """
 
     id: UUID
     turn: UUID
@@ -60,6 +66,8 @@ class ModelCallEnd:
     error: dict[str, Any] | None = None
     may_be_billed: bool = False
     first_token_seconds: float | None = None
+    cost: Decimal | None = None
+    cost_added: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +185,8 @@ UPDATE sessions_app_session s SET
     input_tokens = s.input_tokens + row.input_tokens, output_tokens = s.output_tokens + row.output_tokens,
     cached_tokens = s.cached_tokens + row.cached_tokens,
     reasoning_tokens = s.reasoning_tokens + row.reasoning_tokens,
+    cost = CASE WHEN row.model_calls = 0 THEN s.cost WHEN s.model_calls = 0 THEN row.cost
+        ELSE s.cost + row.cost END,
     retry_at = CASE row.retry WHEN 'set' THEN row.now + make_interval(secs => row.retry_in)
         WHEN 'clear' THEN NULL ELSE s.retry_at END,
     status = coalesce(row.status, s.status), waiting_on = coalesce(row.waiting_on, s.waiting_on),
@@ -185,8 +195,8 @@ UPDATE sessions_app_session s SET
 FROM (SELECT *, clock_timestamp() AS now FROM jsonb_to_recordset(%s::jsonb) AS r (
     id uuid, next_seq bigint, turn_id uuid, last_turn_id uuid, turn_count int, output_seq bigint,
     crash_count smallint, lease_end jsonb, model_calls int, tool_calls int, input_tokens bigint,
-    output_tokens bigint, cached_tokens bigint, reasoning_tokens bigint, retry text, retry_in float8,
-    status text, waiting_on jsonb, wake text, wake_at timestamptz)) row
+    output_tokens bigint, cached_tokens bigint, reasoning_tokens bigint, cost numeric, retry text,
+    retry_in float8, status text, waiting_on jsonb, wake text, wake_at timestamptz)) row
 WHERE s.id = row.id
 """
 _DELETE_LEASES = "DELETE FROM sessions_app_lease WHERE session_id = ANY(%s)"
@@ -201,10 +211,10 @@ _END_MODEL_CALLS = """
 UPDATE sessions_app_modelcall c SET state = r.state, error = r.error, may_be_billed = r.may_be_billed,
     input_tokens = r.input_tokens, output_tokens = r.output_tokens, cached_tokens = r.cached_tokens,
     reasoning_tokens = r.reasoning_tokens, first_token_seconds = r.first_token_seconds,
-    ended_at = clock_timestamp()
+    cost = r.cost, ended_at = clock_timestamp()
 FROM jsonb_to_recordset(%s::jsonb) AS r (
     id uuid, state text, error jsonb, may_be_billed boolean, input_tokens bigint, output_tokens bigint,
-    cached_tokens bigint, reasoning_tokens bigint, first_token_seconds float8)
+    cached_tokens bigint, reasoning_tokens bigint, first_token_seconds float8, cost numeric)
 WHERE c.id = r.id AND c.state = 'started'
 """
 _START_TURNS = """
@@ -218,11 +228,12 @@ UPDATE sessions_app_turn t SET
     model_calls = t.model_calls + r.model_calls, tool_calls = t.tool_calls + r.tool_calls,
     input_tokens = t.input_tokens + r.input_tokens, output_tokens = t.output_tokens + r.output_tokens,
     cached_tokens = t.cached_tokens + r.cached_tokens, reasoning_tokens = t.reasoning_tokens + r.reasoning_tokens,
+    cost = CASE WHEN r.model_calls = 0 THEN t.cost WHEN t.model_calls = 0 THEN r.cost ELSE t.cost + r.cost END,
     output_seq = coalesce(r.output_seq, t.output_seq), status = coalesce(r.status, t.status), reason = r.reason,
     error = r.error, ended_at = CASE WHEN r.status IS NOT NULL THEN clock_timestamp() END
 FROM jsonb_to_recordset(%s::jsonb) AS r (
     id uuid, model_calls int, tool_calls int, input_tokens bigint, output_tokens bigint, cached_tokens bigint,
-    reasoning_tokens bigint, output_seq bigint, status text, reason text, error jsonb)
+    reasoning_tokens bigint, cost numeric, output_seq bigint, status text, reason text, error jsonb)
 WHERE t.id = r.id
 """
 _DELIVER_INPUTS = """
@@ -418,7 +429,7 @@ class _Batch:
                 ended, output_seq if step.message is not None else None, len(step.calls), then
             )
         elif then.turn_end is not None:
-            self.turns.append(_turn_row(then.turn_end.id, NO_USAGE, 0, 0, None, then.turn_end))
+            self.turns.append(_turn_row(then.turn_end.id, None, 0, None, then.turn_end))
         turn, last_turn, turn_count = row.turn, row.last_turn, row.turn_count
         if then.turn_end is not None:
             turn, last_turn = None, then.turn_end.id
@@ -456,6 +467,7 @@ class _Batch:
                 "output_tokens": usage.output_tokens,
                 "cached_tokens": usage.cached_tokens,
                 "reasoning_tokens": usage.reasoning_tokens,
+                "cost": _amount(ended.cost_added) if ended is not None else None,
                 **_schedule(then),
             }
         )
@@ -476,10 +488,11 @@ class _Batch:
                 "cached_tokens": usage.cached_tokens,
                 "reasoning_tokens": usage.reasoning_tokens,
                 "first_token_seconds": ended.first_token_seconds,
+                "cost": _amount(ended.cost),
             }
         )
         end = then.turn_end if then.turn_end is not None and then.turn_end.id == ended.turn else None
-        self.turns.append(_turn_row(ended.turn, usage, 1, calls, output_seq, end))
+        self.turns.append(_turn_row(ended.turn, ended, calls, output_seq, end))
 
     def write(self, cursor: Cursor) -> None:
         runtime = tool_port.runtime()
@@ -504,22 +517,28 @@ class _Batch:
             cursor.execute(_DELETE_LEASES, (self.released,))
 
 
-def _turn_row(  # noqa: PLR0917 - the columns of a row
-    turn: UUID, usage: Usage, model_calls: int, tool_calls: int, output_seq: int | None, end: TurnEnd | None
+def _turn_row(
+    turn: UUID, ended: ModelCallEnd | None, tool_calls: int, output_seq: int | None, end: TurnEnd | None
 ) -> dict[str, Any]:
+    usage = NO_USAGE if ended is None else ended.usage
     return {
         "id": str(turn),
-        "model_calls": model_calls,
+        "model_calls": 0 if ended is None else 1,
         "tool_calls": tool_calls,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cached_tokens": usage.cached_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
+        "cost": None if ended is None else _amount(ended.cost_added),
         "output_seq": output_seq,
         "status": end.status if end else None,
         "reason": end.reason if end else None,
         "error": end.error if end else None,
     }
+
+
+def _amount(cost: Decimal | None) -> str | None:
+    return None if cost is None else f"{cost:f}"
 
 
 def _schedule(then: Then) -> dict[str, Any]:

@@ -206,6 +206,8 @@ def output(message: Message) -> list[Block]:
     """The blocks of a reply, without calls that it did not live to make (A43)."""
     if message is None:
         return []
+    if "output" in message:
+        return blocks(message["output"])  # the validated value of an output schema
     shown = blocks(message["content"])
     if message.get("stop") in _CALLS_NOT_RUN:
         return [block for block in shown if block["type"] != "tool_call"]

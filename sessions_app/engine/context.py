@@ -70,7 +70,13 @@ def message_of(entry: EntryRow) -> Message | None:
         case "checkpoint":
             return {"role": "checkpoint", "content": data.get("summary", "")}
         case "note":
-            return {"role": "note", "content": data.get("text", "")}
+            # A note that was written for the model too speaks as the user.
+            role = "user" if data.get("to_model") else "note"
+            return {"role": role, "content": data.get("text", "")}
+        case "turn_ended" if data.get("status") == "failed":
+            error = data.get("error") or {}
+            detail = error.get("detail") or data.get("reason", "")
+            return {"role": "summary", "content": f"(The turn before this ended with an error: {detail})"}
         case _:
             return None
 
@@ -111,6 +117,10 @@ class Context:
             return
         self.messages.append(message)
         self._seqs.append(entry[0])
+
+    def forget_reasoning(self) -> None:
+        """Leave out all reasoning so far: its provider can no longer read it, and never will again (A38)."""
+        self.messages[:] = [_without_reasoning(message) for message in self.messages]
 
     def truncate(self, keep: int) -> None:
         """Leave out everything behind the first `keep` messages."""
@@ -179,6 +189,19 @@ def _assistant(data: Mapping[str, Any]) -> Message:
         "provider": data.get("provider"),
         "model": data.get("model"),
     }
+
+
+def _without_reasoning(message: Message) -> Message:
+    content = message["content"]
+    if message["role"] != "assistant" or not isinstance(content, list):
+        return message
+    # What the provider stored goes too: an item that is named asks for the reasoning that it followed.
+    kept = [
+        {key: value for key, value in block.items() if key not in {"provider", "details"}}
+        for block in content
+        if block.get("type") != "thinking"
+    ]
+    return {**message, "content": kept}
 
 
 def _stop_of(value: Any) -> Stop:

@@ -21,6 +21,7 @@ class Tail(StrEnum):
     LENGTH = "length"
     FILTERED = "filtered"
     UNKNOWN = "unknown"
+    INVALID_OUTPUT = "invalid_output"  # an answer that does not fit the output schema, for the last time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class View:
     inputs: Sequence[WaitingInput] = ()  # undelivered, in queue order
     failure: Failed | Retry | None = None  # of the call that this attempt just made
     retry_later: bool = False  # a retry time lies ahead
+    output_problem: str | None = None  # what does not fit, where the tail is INVALID_OUTPUT
     crash_limited: bool = False
 
 
@@ -152,4 +154,7 @@ def plan_next(view: View) -> Decision:
         return BackOff(view.failure)
     if view.retry_later:
         return BackOff(None)
+    if view.tail is Tail.INVALID_OUTPUT:
+        detail = f"the answer does not fit the output schema, also when asked again: {view.output_problem}"
+        return EndTurn("failed", "invalid_output", {"code": "invalid_output", "detail": detail})
     return _ENDS.get(view.tail, CallModel())

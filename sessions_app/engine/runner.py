@@ -19,9 +19,9 @@ from django.conf import settings
 from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
 from sessions_app.database import hot_cursor, is_transient, ran_out_of_time
-from sessions_app.engine import calling, following, plan, retry
+from sessions_app.engine import calling, following, plan, retry, structured
 from sessions_app.engine.resume import Continue, plan_resume
-from sessions_app.engine.state import SessionState, open_call_places, reload, tail_after
+from sessions_app.engine.state import READ, SessionState, open_call_places, reload
 from sessions_app.errors import LeaseLost, is_lease_lost
 from sessions_app.log import NewEntry
 from sessions_app.models import EndReason, Session
@@ -206,7 +206,7 @@ class Run:
     def _note(self, saved: tuple[NewEntry, ...] | list[NewEntry], first_seq: int) -> None:
         """Take saved entries into the context."""
         for seq, entry in enumerate(saved, start=first_seq):
-            if entry.kind in {"user_message", "assistant_message", "tool_result", "model_call_failed"}:
+            if entry.kind in READ:
                 self.state.append(seq, entry.kind, entry.data)
                 self.state.own_seqs.add(seq)
 
@@ -230,18 +230,21 @@ class Run:
     async def _call_model(self, call_id: UUID) -> _Happened:
         state = self.state
         crash_point("model.before")
-        request = await calling.request_for(state, call_id, self.holder.in_database)
         try:
+            request = await calling.request_for(state, call_id, self.holder.in_database)
             reply = await calling.ask(request)
             crash_point("model.after")
             blocks, calls = self._calls_of(reply)
         except ModelCallFailed as failure:
             return self._failed(call_id, failure)
         turn = self._turn()
+        costs = calling.costs_of_reply(state, reply)
         state.failure = None
         # What follows is planned before the reply is saved, so its tail is known first.
-        state.tail = plan.Tail.OWED if calls else tail_after(reply.stop)
-        message = NewEntry(kind="assistant_message", data=calling.message(request, reply, blocks), turn=turn)
+        state.tail = plan.Tail.OWED if calls else state.tail_of(reply.stop)
+        data = calling.message(request, reply, blocks)
+        notes = self._judge_answer(data) if state.tail is plan.Tail.ANSWERED else []
+        message = NewEntry(kind="assistant_message", data=data, turn=turn)
         refused = [(call, call.result) for call in calls if call.result is not None]
         started = [call for call in calls if call.state == "running"]
         state.calls = {call.id: call for call in calls if call.state != "completed"}
@@ -250,6 +253,7 @@ class Run:
                 message,
                 *(entries.tool_started(call) for call in started),
                 *entries.tool_results(refused),
+                *notes,
             ],
             message=0,
             calls=calls,
@@ -259,10 +263,28 @@ class Run:
                 state="succeeded",
                 usage=reply.usage,
                 first_token_seconds=reply.time_to_first_token,
+                cost=costs.cost,
+                cost_added=costs.added,
             ),
             # None of its calls can have been interrupted yet; with outside calls their results decide (R9).
             resets_crashes=not started,
         )
+
+    def _judge_answer(self, data: dict[str, Any]) -> list[NewEntry]:
+        """Hold the answer of a turn against the config's output schema; what it means goes into `data`."""
+        state = self.state
+        schema = state.document.get("output_schema")
+        if schema is None:
+            return []
+        answer = structured.read(schema, data["content"])
+        data |= answer.data()
+        if answer.problem is None:
+            return []
+        if state.invalid_outputs + 1 >= structured.ASKS:
+            state.tail, state.output_problem = plan.Tail.INVALID_OUTPUT, answer.problem
+            return []
+        state.tail = plan.Tail.OWED
+        return [NewEntry(kind="note", data=structured.ask_again(answer.problem), turn=state.turn)]
 
     def _calls_of(self, reply: Reply) -> tuple[list[dict[str, Any]], list[Call]]:
         """The reply's blocks as saved, and its calls; a reply that ended early runs none (R4)."""
@@ -288,16 +310,20 @@ class Run:
     def _failed(self, call_id: UUID, failure: ModelCallFailed) -> _Happened:
         state = self.state
         text_id = ids.encode("mcl", call_id)
-        verdict = retry.classify(
-            failure, failures_so_far=state.failures, call_id=text_id, policy=calling.retry_policy()
-        )
-        if isinstance(verdict, retry.EndTurn):
-            state.failure = plan.Failed(verdict.reason, verdict.error)
-        else:
-            state.failure = plan.Retry(verdict.seconds, verdict.retry, failure.detail)
+        verdict = calling.verdict(state, text_id, failure)
+        match verdict:
+            case retry.EndTurn():
+                state.failure = plan.Failed(verdict.reason, verdict.error)
+            case retry.RetryAfter():
+                state.failure = plan.Retry(verdict.seconds, verdict.retry, retry.in_words(failure))
+            case retry.AskAgain():
+                state.failure = None
+            case retry.Compact():
+                state.failure = plan.Failed("context_too_long", retry.error_of(failure))
         self.log.info("model_call.failed", category=failure.category.value, detail=failure.detail)
-        data = calling.failure(state, text_id, failure)
+        data = calling.failure(state, text_id, failure, verdict)
         usage = failure.usage or steps.NO_USAGE
+        costs = calling.costs_of_failure(state, failure)
         return _Happened(
             entries=[NewEntry(kind="model_call_failed", data=data, turn=state.turn)],
             model_call_end=steps.ModelCallEnd(
@@ -305,9 +331,11 @@ class Run:
                 turn=self._turn(),
                 state="failed",
                 usage=usage,
-                error={"code": failure.category.value, "detail": failure.detail},
+                error={"code": failure.category.value, "detail": retry.in_words(failure)},
                 may_be_billed=failure.may_be_billed,
                 first_token_seconds=failure.time_to_first_token,
+                cost=costs.cost,
+                cost_added=costs.added,
             ),
         )
 

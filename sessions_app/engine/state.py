@@ -19,10 +19,14 @@ from sessions_app.engine.context import Context, EntryRow
 from sessions_app.entry_kinds import CONVERSATION, Actor, Blocks
 from sessions_app.models import AgentConfig, Entry, Input, InputState, Session
 from sessions_app.models.fields import ClockTimestamp
+from sessions_app.providers.port import Category
 from sessions_app.tool_port import Call
 
-# Failed calls count towards the retry budget and a script's position, so they are read with the conversation.
-_READ = (*CONVERSATION, "model_call_failed")
+# Failed calls count towards the retry budget and a script's position, and the model is told of failed turns, so
+# they are read with the conversation.
+READ = (*CONVERSATION, "model_call_failed", "turn_ended")
+MOST_PAUSES = 20
+"""Replies in a row that a provider may pause, where no limit of the turn ends that earlier (C39)."""
 _CHUNK = 2000  # entries fetched at a time
 
 _TAILS = {
@@ -66,6 +70,11 @@ class SessionState:
     tail: plan.Tail = plan.Tail.NOTHING
     failure: plan.Failed | plan.Retry | None = None
     failures: int = 0  # failed model calls of the current budget
+    reduced: set[Category] = field(default_factory=set)  # refusals after which less was asked, at this place
+    body_budget: int | None = None  # bytes, after a provider refused a larger body
+    pauses: int = 0
+    invalid_outputs: int = 0  # answers of this turn that did not fit the output schema
+    output_problem: str | None = None
     script_position: int = 0
     synced_seq: int = 0  # entries up to here are in the context
     own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
@@ -79,24 +88,50 @@ class SessionState:
             failure=self.failure,
             retry_later=self.retry_later,
             crash_limited=self.crash_count >= settings.TENURE.crash_limit,
+            output_problem=self.output_problem,
         )
 
     def append(self, seq: int, kind: str, data: Mapping[str, Any]) -> None:
         """Take the next entry of the branch into the context."""
         if kind == "model_call_failed":
-            self.failures += 1
+            self._take_failure(data)
             if data.get("plays_script"):
                 self.script_position = data.get("script_next") or self.script_position + 1
             return
         self.context.append(EntryRow(seq, None, kind, data))
         if kind == "assistant_message":
             self.failures = 0
+            self.reduced.clear()
+            self.pauses = self.pauses + 1 if data.get("stop") == "paused" else 0
             self.script_position = data.get("script_next") or self.script_position + 1
-            self.tail = tail_after(data.get("stop", ""))
+            self.tail = self.tail_of(data.get("stop", ""))
+            if "invalid_output" in data:
+                self.invalid_outputs += 1
+                self.tail, self.output_problem = plan.Tail.INVALID_OUTPUT, data["invalid_output"]
         elif kind in {"user_message", "tool_result"}:
             if kind == "user_message":
                 self.failures = 0  # steering gives the retry a fresh budget (R6)
+                self.invalid_outputs = 0
+            self.reduced.clear()
+            self.pauses = 0
             self.tail = plan.Tail.OWED
+        elif kind == "note" and data.get("to_model"):
+            self.tail = plan.Tail.OWED
+
+    def tail_of(self, stop: str) -> plan.Tail:
+        """`tail_after`, with an end to replies that are paused for ever."""
+        return plan.Tail.UNKNOWN if stop == "paused" and self.pauses > MOST_PAUSES else tail_after(stop)
+
+    def _take_failure(self, data: Mapping[str, Any]) -> None:
+        match data.get("category"):
+            case Category.TOO_LARGE:
+                self.reduced.add(Category.TOO_LARGE)
+                self.body_budget = data.get("body_budget") or self.body_budget
+            case Category.REPLAY_REFUSED:
+                self.reduced.add(Category.REPLAY_REFUSED)
+                self.context.forget_reasoning()
+            case _:
+                self.failures += 1
 
 
 def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
@@ -157,7 +192,7 @@ def _read_entries(states: Mapping[UUID, SessionState]) -> None:
     # Held sessions that are read again have their own start; new ones begin at the beginning.
     start = min((state.synced_seq for state in states.values()), default=0)
     rows = (
-        Entry.objects.filter(session_id__in=list(states), seq__gt=start, kind__in=_READ)
+        Entry.objects.filter(session_id__in=list(states), seq__gt=start, kind__in=READ)
         .order_by("session_id", "seq")
         .values_list("session_id", "seq", "kind", "data")
     )

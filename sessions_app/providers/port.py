@@ -46,6 +46,8 @@ class Category(StrEnum):
     INVALID_REQUEST = "invalid_request"
     TOO_LARGE = "too_large"  # 413: the body, not the context
     CONTEXT_TOO_LONG = "context_too_long"
+    REPLAY_REFUSED = "replay_refused"  # reasoning of its own that the provider can no longer read
+    PREPARATION = "preparation"  # nothing was sent: something that the request needs could not be read
     SCRIPT_EXHAUSTED = "script_exhausted"
 
 
@@ -65,7 +67,8 @@ class ModelRequest:
     `messages` are the message dicts of resume.md, repaired but not yet `to_request`ed: the adapter maps them
     for its own protocol. Media blocks in them hold their bytes (`data` base64 and `media_type`). `script` and
     `script_position` are read by the scripted provider only. A stream without an event for `quiet_limit`
-    seconds has failed.
+    seconds has failed. `body_budget` is the largest body, bytes, where the provider has refused a larger one;
+    `cache_key` is the same for all requests that share a beginning.
     """
 
     provider: str
@@ -82,16 +85,23 @@ class ModelRequest:
     script_position: int = 0
     allowed_networks: Sequence[str] = ()
     quiet_limit: float = 60.0
+    body_budget: int | None = None
+    cache_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one attempt. `input_tokens` includes the cached ones, `output_tokens` the reasoning ones."""
+    """Tokens of one attempt. `input_tokens` includes the cached ones, `output_tokens` the reasoning ones.
+
+    `cached_tokens` were read from the provider's cache; `cache_write_tokens`, put into it, only matter for the
+    price.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +123,6 @@ class Reply:
     provider_details: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
     response_id: str | None = None
-    cost_usd: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

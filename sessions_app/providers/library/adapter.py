@@ -1,5 +1,6 @@
 """One model call through the library: always streamed, never retried, judged by what the transport saw."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from sessions_app.engine.resume import to_request
+from sessions_app.providers import prices
 from sessions_app.providers.library import errors, messages
 from sessions_app.providers.library.models import model_for
 from sessions_app.providers.library.stops import stop_of
@@ -58,6 +60,7 @@ _SETTINGS = {
 }
 # Anthropic has no code for it.
 _BAD_SIGNATURE = re.compile(r"invalid\W+signature\W+in\W+thinking", re.IGNORECASE)
+_OVERHEAD = 500  # bytes of a body around a tool, and around everything
 _OWN_SETTINGS = ("openai_", "anthropic_", "google_")
 # Settings that would take a call out of our hands: other transports, jobs and state at the provider.
 _REFUSED = frozenset(
@@ -81,18 +84,14 @@ class LibraryProvider:
         self._quiet_limit = quiet_limit
 
     async def reply(self, request: ModelRequest, on_delta: OnDelta | None = None) -> Reply:
-        """One streamed call; `ModelCallFailed` for everything that is not a whole reply.
-
-        A provider that can no longer read its own reasoning (its keys rotate, models retire) is asked once more
-        without it: the history would fail for ever otherwise.
-        """
+        """One streamed call; `ModelCallFailed` for everything that is not a whole reply."""
         try:
             return await self._call(request, on_delta)
         except ModelCallFailed as failure:
-            bare = _without_reasoning(request) if _refuses_reasoning(failure) else None
-            if bare is None:
-                raise
-            return await self._call(bare, on_delta)
+            if _refuses_reasoning(failure) and _has_reasoning(request):
+                # Its keys rotate, models retire; the history would fail for ever with it.
+                failure.category = Category.REPLAY_REFUSED
+            raise
 
     async def _call(self, request: ModelRequest, on_delta: OnDelta | None) -> Reply:
         watch = Watch(
@@ -132,6 +131,7 @@ class LibraryProvider:
 
 
 LIBRARY = LibraryProvider()
+prices.load()  # with the SDKs, beside the event loop: it takes a quarter of a second
 
 
 def _refuses_reasoning(failure: ModelCallFailed) -> bool:
@@ -140,27 +140,21 @@ def _refuses_reasoning(failure: ModelCallFailed) -> bool:
     return failure.code == "invalid_encrypted_content" or bool(_BAD_SIGNATURE.search(failure.detail))
 
 
-def _without_reasoning(request: ModelRequest) -> ModelRequest | None:
-    """The request without any reasoning; None if it has none."""
-    bare = []
-    for message in request.messages:
-        content = message.get("content")
-        kept = content
-        if message.get("role") == "assistant" and isinstance(content, list):
-            # Item ids go too: a stored item asks for the reasoning that it followed.
-            kept = [
-                {key: value for key, value in block.items() if key not in {"provider", "details"}}
-                for block in content
-                if block.get("type") != "thinking"
-            ]
-        bare.append(message if kept == content else {**message, "content": kept})
-    if all(new is old for new, old in zip(bare, request.messages, strict=True)):
-        return None
-    return replace(request, messages=bare)
+def _has_reasoning(request: ModelRequest) -> bool:
+    return any(
+        block.get("type") == "thinking"
+        for message in request.messages
+        if message.get("role") == "assistant" and isinstance(message.get("content"), list)
+        for block in message["content"]
+    )
 
 
 def _messages(request: ModelRequest, model: Model) -> list[ModelMessage]:
-    view = to_request(list(request.messages), request.provider)
+    tools = sum(
+        len(tool.description) + len(json.dumps(tool.input_schema)) + _OVERHEAD for tool in request.tools
+    )
+    beside = len(request.instructions.encode()) + tools + _OVERHEAD
+    view = to_request(list(request.messages), request.provider, budget=request.body_budget, beside=beside)
     return messages.to_library(
         view, provider=request.provider, system=model.system, instructions=request.instructions
     )
@@ -210,7 +204,24 @@ def _settings(request: ModelRequest) -> ModelSettings:
         # Sessions outlive what a provider stores (30 days), so nothing may depend on it: content and
         # encrypted reasoning travel with each request.
         settings.setdefault("openai_store", False)
+    _mark_for_cache(request, settings)
     return cast("ModelSettings", settings)
+
+
+def _mark_for_cache(request: ModelRequest, settings: dict[str, Any]) -> None:
+    """Ask providers that cache on demand to do so; the beginning of a session's requests stays the same."""
+    if request.provider == "anthropic":
+        # Tools, instructions and the last message: the next request finds the longest part that it shares.
+        settings.setdefault("anthropic_cache_tool_definitions", True)
+        settings.setdefault("anthropic_cache_instructions", True)
+        # Marks on blocks, because servers that speak this protocol may not know the mark for the whole request.
+        if "anthropic_cache" not in settings:
+            settings.setdefault("anthropic_cache_messages", True)
+    elif request.cache_key is not None and (
+        request.provider == "openai" or (request.provider == "openai-chat" and request.base_url is None)
+    ):
+        # Requests with one key go to one machine, which has their beginning. Compatible servers may refuse it.
+        settings.setdefault("openai_prompt_cache_key", request.cache_key)
 
 
 def _usage(stream: StreamedResponse | None) -> Usage | None:
@@ -253,7 +264,6 @@ def _reply(request: ModelRequest, response: ModelResponse, watch: Watch) -> Repl
         response_id=None
         if response.provider_response_id is None
         else clean_text(response.provider_response_id),
-        cost_usd=_cost(request, response),
     )
 
 
@@ -275,16 +285,6 @@ def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
     """What of the library's details is worth keeping, as JSON."""
     plain = {name: value for name, value in details.items() if isinstance(value, str | int | float | bool)}
     return dict(clean_json(plain, on_nan="null"))
-
-
-def _cost(request: ModelRequest, response: ModelResponse) -> str | None:
-    """The price in USD; None where it is not known. A server of one's own has no list price."""
-    if request.base_url is not None:
-        return None
-    try:
-        return str(response.cost().total_price)
-    except (LookupError, ValueError):
-        return None
 
 
 def _delta(event: ModelResponseStreamEvent) -> Delta | None:

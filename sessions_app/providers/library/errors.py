@@ -154,6 +154,7 @@ def _failed(
         usage=usage,
         may_be_billed=watch.streaming,
         time_to_first_token=watch.time_to_first_token,
+        provider_details={"body_bytes": watch.body_bytes} if category is Category.TOO_LARGE else None,
     )
 
 

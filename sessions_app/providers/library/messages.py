@@ -70,6 +70,7 @@ def usage_of(response: ModelResponse) -> Usage:
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens,
         reasoning_tokens=usage.details.get("reasoning_tokens") or usage.details.get("thoughts_tokens") or 0,
+        cache_write_tokens=usage.cache_write_tokens,
     )
 
 

@@ -18,8 +18,8 @@ import httpx2
 from sessions_app.providers.library.correctors import Corrector, corrector_for, error_of
 from sessions_app.providers.library.sse import Decoder
 
-FIRST_EVENT_WITHIN = 300.0  # seconds; reasoning models think before they send anything
-QUIET_LIMIT = 60.0  # seconds without an event once events flow
+FIRST_EVENT_WITHIN = 300.0  # seconds to the answer's head; reasoning models think before they send anything
+QUIET_LIMIT = 60.0  # seconds without an event once the answer has begun
 _HEAD = 65_536  # bytes kept of a body that is no event stream
 
 
@@ -34,6 +34,7 @@ class Watch:
     first_event_within: float = FIRST_EVENT_WITHIN
     quiet_limit: float = QUIET_LIMIT
     sent_at: float | None = None
+    body_bytes: int = 0
     first_event_at: float | None = None
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class CorrectingTransport(httpx2.AsyncBaseTransport):
             request.headers.pop(name, None)
         # Compressed events would arrive in lumps.
         request.headers["accept-encoding"] = "identity"
+        watch.body_bytes = int(request.headers.get("content-length") or 0)
         watch.sent_at = time.monotonic()
         response = await self._inner.handle_async_request(request)
         watch.status = response.status_code
@@ -107,7 +109,7 @@ class _CorrectedStream(httpx2.AsyncByteStream):
         watch, corrector, decoder = self._watch, self._watch.corrector, Decoder()
         chunks = self._response.aiter_bytes()
         head = b""
-        deadline = time.monotonic() + watch.first_event_within
+        deadline = time.monotonic() + min(watch.first_event_within, watch.quiet_limit)
         while True:
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.engine.retry import STANDARD, EndTurn, RetryAfter, classify, delay
+from sessions_app.engine.retry import (
+    STANDARD,
+    AskAgain,
+    Compact,
+    EndTurn,
+    RetryAfter,
+    Verdict,
+    classify,
+    delay,
+    in_words,
+)
 from sessions_app.providers.categories import category_of
 from sessions_app.providers.port import Category, ModelCallFailed
 
@@ -17,41 +27,68 @@ def failed(category: Category, **fields) -> ModelCallFailed:
     return ModelCallFailed("it failed", category=category, **fields)
 
 
-def decide(failure: ModelCallFailed, failures_so_far: int = 0) -> RetryAfter | EndTurn:
-    return classify(failure, failures_so_far=failures_so_far, call_id="mcl_01", now=NOON)
+def decide(failure: ModelCallFailed, failures_so_far: int = 0, already=()) -> Verdict:
+    return classify(failure, failures_so_far=failures_so_far, call_id="mcl_01", already=already, now=NOON)
 
 
 @pytest.mark.parametrize(
-    ("category", "reason"),
+    ("category", "follows"),
     [
-        (Category.RATE, None),
-        (Category.OVERLOADED, None),
-        (Category.SERVER, None),
-        (Category.TIMEOUT, None),
-        (Category.CONNECTION, None),
-        (Category.CUT, None),
-        (Category.EMPTY, None),
-        (Category.MALFORMED, None),
+        (Category.RATE, "retry"),
+        (Category.OVERLOADED, "retry"),
+        (Category.SERVER, "retry"),
+        (Category.TIMEOUT, "retry"),
+        (Category.CONNECTION, "retry"),
+        (Category.CUT, "retry"),
+        (Category.EMPTY, "retry"),
+        (Category.MALFORMED, "retry"),
+        (Category.PREPARATION, "retry"),
         (Category.AUTH, "auth"),
         (Category.QUOTA, "quota"),
         (Category.MODEL_NOT_FOUND, "model_not_found"),
         (Category.INVALID_REQUEST, "invalid_request"),
-        (Category.TOO_LARGE, "invalid_request"),
         (Category.SCRIPT_EXHAUSTED, "invalid_request"),
-        (Category.CONTEXT_TOO_LONG, "context_too_long"),
+        (Category.TOO_LARGE, "ask again"),
+        (Category.REPLAY_REFUSED, "ask again"),
+        (Category.CONTEXT_TOO_LONG, "compact"),
     ],
 )
-def test_each_category_is_retried_or_ends_the_turn(category, reason):
-    """R2, R3, R4."""
-    decided = decide(failed(category))
-    assert (decided.reason if isinstance(decided, EndTurn) else None) == reason
-    if isinstance(decided, EndTurn):
-        assert decided.error == {"code": category.value, "detail": "it failed"}
+def test_what_follows_from_each_category(category, follows):
+    """R2, R3, R4, R5, A36, A39."""
+    match decide(failed(category)):
+        case EndTurn(reason=reason, error=error):
+            assert reason == follows
+            assert error == {"code": category.value, "detail": "it failed"}
+        case RetryAfter():
+            assert follows == "retry"
+        case AskAgain(category=without):
+            assert (follows, without) == ("ask again", category)
+        case Compact():
+            assert follows == "compact"
 
 
 def test_the_table_knows_every_category():
-    tested = test_each_category_is_retried_or_ends_the_turn.pytestmark[0].args[1]
+    tested = test_what_follows_from_each_category.pytestmark[0].args[1]
     assert {category for category, _ in tested} == set(Category)
+
+
+@pytest.mark.parametrize("category", [Category.TOO_LARGE, Category.REPLAY_REFUSED])
+@pytest.mark.parametrize("retryable", [None, True, False])
+def test_what_was_asked_again_with_less_is_not_asked_a_third_time(category, retryable):
+    """A38: again at the same place of the log: stop."""
+    assert decide(failed(category, retryable=retryable)) == AskAgain(category)
+    assert decide(failed(category), already={category}) == EndTurn(
+        "invalid_request", {"code": category.value, "detail": "it failed"}
+    )
+
+
+@pytest.mark.parametrize("category", Category)
+def test_every_failure_is_told_in_words(category):
+    """R2, R3: what the provider said stands behind what it means."""
+    told = in_words(failed(category, status=400))
+    assert told.endswith("it failed")
+    assert (told == "it failed") is (category is Category.SCRIPT_EXHAUSTED)
+    assert "_" not in told
 
 
 @pytest.mark.parametrize(("category", "retryable"), [(Category.AUTH, True), (Category.SERVER, False)])

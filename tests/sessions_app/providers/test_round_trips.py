@@ -2,15 +2,13 @@
 
 import base64
 import json
+from dataclasses import replace
 
-import httpx2
 import pytest
 
-from sessions_app.engine.context import EntryRow, messages_of
+from sessions_app.engine.context import Context, EntryRow, messages_of
 from sessions_app.engine.retry import EndTurn, classify
-from sessions_app.providers.library import models
-from sessions_app.providers.library.transport import CorrectingTransport
-from sessions_app.providers.port import DETAIL_LIMIT, ModelCallFailed, Stop
+from sessions_app.providers.port import DETAIL_LIMIT, Category, ModelCallFailed, Stop
 from sessions_app.providers.request_rules import check_request
 from tests.sessions_app.providers import streams
 
@@ -98,33 +96,6 @@ async def test_thought_signatures_of_google_go_back_with_their_call(library, ser
     assert contents[2]["parts"][0]["functionResponse"]["name"] == "read"
 
 
-@pytest.mark.parametrize(
-    ("model", "known"), [("gpt-4o-mini", True), ("a-model-that-nobody-has-priced", False)]
-)
-async def test_a_reply_is_priced_where_the_price_is_known(model, known, library, request_to, monkeypatch):
-    """R7: an unknown price is unknown, not zero."""
-    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-    raw = streams.chat({"content": "Hello"}, usage=usage, model=model)
-    headers = {"content-type": "text/event-stream"}
-    inner = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=raw.encode()))
-    client = httpx2.AsyncClient(transport=CorrectingTransport(inner))
-    monkeypatch.setattr(models, "_http_client", lambda *_: client)
-    reply = await library.reply(request_to("openai-chat", "", base_url=None, model=model))
-    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (1000, 100)
-    if known:
-        assert float(reply.cost_usd) > 0
-    else:
-        assert reply.cost_usd is None
-
-
-async def test_a_server_of_ones_own_has_no_list_price(library, server, request_to):
-    """R7."""
-    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-    server.play(streams.chat({"content": "Hello"}, usage=usage, model="gpt-4o-mini"))
-    reply = await library.reply(request_to("openai-chat", server.url, model="gpt-4o-mini"))
-    assert reply.cost_usd is None
-
-
 @pytest.mark.parametrize(("given", "effort"), [("high", "high"), ("none", "none")])
 async def test_reasoning_effort_is_one_setting_for_all(given, effort, library, server, request_to):
     server.play(streams.responses(*streams.responses_text("msg_1", "ok")))
@@ -150,10 +121,10 @@ REFUSALS = {
 
 @pytest.mark.parametrize("provider", REFUSALS)
 @pytest.mark.parametrize("second_works", [True, False])
-async def test_reasoning_that_its_provider_can_no_longer_read_is_left_out_once(
+async def test_reasoning_that_its_provider_can_no_longer_read_is_left_out(
     provider, second_works, library, server, request_to
 ):
-    """C21, A38: and not counted as a transient failure."""
+    """C21, A38: once, by a second call of its own; the same refusal again ends the turn."""
     thought = {
         "type": "reasoning",
         "text": "Hm",
@@ -167,7 +138,7 @@ async def test_reasoning_that_its_provider_can_no_longer_read_is_left_out_once(
         ("assistant_message", {"content": [thought, text], "stop": "done", "provider": provider}),
         ("user_message", {"content": "and?"}),
     ]
-    history = messages_of(
+    context = Context.of(
         EntryRow(seq, seq - 1 or None, kind, data) for seq, (kind, data) in enumerate(kinds, start=1)
     )
     refusal = json.dumps({"type": "error", "error": REFUSALS[provider]})
@@ -179,7 +150,13 @@ async def test_reasoning_that_its_provider_can_no_longer_read_is_left_out_once(
         server.play(whole)
     else:
         server.play(refusal, status=400)
-    request = request_to(provider, server.url, model="gpt-5", messages=history)
+    request = request_to(provider, server.url, model="gpt-5", messages=context.messages)
+    with pytest.raises(ModelCallFailed) as caught:
+        await library.reply(request)
+    assert caught.value.category is Category.REPLAY_REFUSED
+    assert not caught.value.may_be_billed
+    context.forget_reasoning()
+    request = replace(request, messages=context.messages)
     if second_works:
         assert (await library.reply(request)).content[-1]["text"] == "ok"
     else:
@@ -225,7 +202,7 @@ async def test_the_detail_of_a_failure_is_bounded(library, server, request_to):
 async def test_a_history_that_makes_no_request_ends_the_turn(library, server, request_to):
     """R3: it would fail the same way at every retry."""
     broken = [
-        {"role": "user", "content": [{"type": "media", "media_type": "image/png", "data": "not base64!"}]}
+        {"role": "user", "content": [{"type": "media", "media_type": "text/plain", "data": "not base64!"}]}
     ]
     with pytest.raises(ModelCallFailed) as caught:
         await library.reply(request_to("openai", server.url, messages=broken))
