@@ -30,8 +30,8 @@ setup-base:
 demo: setup-base  ## run an agent while its workers are killed, and show that nothing was lost
 	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) demo
 
-run: setup-base  ## serve the API, the admin and workers until Ctrl-C
-	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) dev
+run: setup-base  ## serve the API, the admin and workers until Ctrl-C; ARGS="--port 9000"
+	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) dev $(ARGS)
 
 test: setup  ## run the tests on a real PostgreSQL; ARGS="-k name" picks some
 	@$(PY) -m pytest $(ARGS)
