@@ -149,6 +149,13 @@ class TenureSettings:
         60.0, _duration, "longest backoff of a failed model call", low=0.001, high=3600
     )
     retry_limit: int = _setting(8, _integer, "retries of a failed model call", low=0, high=100)
+    context_window: int = _setting(
+        128_000,
+        _integer,
+        "tokens that a model reads whose own context window is not known",
+        low=500,
+        high=100_000_000,
+    )
     stream_stall_timeout: float = _setting(
         60.0, _duration, "a model stream without an event for this long has failed", low=0.05, high=3600
     )

@@ -1,4 +1,4 @@
-"""Control of a session from outside its turns: cancel, archive and restore (I6), and another config (I7).
+"""Control of a session from outside its turns: cancel, archive, restore (I6), config (I7), compaction (R5).
 
 Each is one transaction under the session's lock, whether or not a worker holds the session. What a worker still
 brings afterwards fails at the fence (the lease is gone) or is planned again (`work_rev` moved).
@@ -15,7 +15,7 @@ from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Conflict, NotFound, SessionArchived
 from sessions_app.models import AgentConfig, EndReason, Session, TurnReason, TurnStatus
 from sessions_app.models.fields import ClockTimestamp
-from sessions_app.turns import end_turn_locked
+from sessions_app.turns import drop_compaction_locked, end_turn_locked
 
 logger = structlog.get_logger(__name__)
 
@@ -121,6 +121,26 @@ def change_config(
     return row
 
 
+def request_compaction(*, session: UUID, actor: Actor) -> Session:
+    """Have the older part of the context summarized as soon as it can be; whatever checkpoint comes next counts.
+
+    An idle session is due for it at once and needs no turn, one that works compacts before its next model call.
+    Asking again while it is still to come changes nothing. Raises `NotFound` or `SessionArchived`.
+    """
+    with transaction.atomic(durable=not connection.in_atomic_block):
+        row = _locked(session)
+        if not row.compact_requested:
+            row.compact_requested = True
+            data = entry_kinds.SessionUpdated(changes={"compaction": "requested"})
+            entry = log.NewEntry(kind="session_updated", data=data, actor=actor, turn=row.turn_id)
+            log.append(row, entry)
+            scheduling.give_work(row)
+            row.save()
+            wakeups.after_commit(row)
+            logger.info("compaction.requested", session=str(row.id))
+    return row
+
+
 def _locked(session: UUID, *, archived: bool = False) -> Session:
     """The locked row; refuses an archived one unless `archived` says that it may be."""
     row = leases.lock_session(session)
@@ -132,15 +152,16 @@ def _locked(session: UUID, *, archived: bool = False) -> Session:
 
 
 def _end_turn(row: Session, *, reason: TurnReason, actor: Actor) -> bool:
-    """End the lease and the open turn of a locked session; False if it had neither.
+    """End the lease and the open turn of a locked session, and a compaction; False if it had none of them.
 
     The caller reschedules and saves it.
     """
     turn = row.turn_id
+    dropped = drop_compaction_locked(row, because=str(reason))
     released = leases.end_lease_locked(row, reason=EndReason.CANCELLED)
     if turn is not None:
         closed = tool_port.runtime().close(row.id, reason=reason)
         log.append(row, *entries.tool_results(closed.results))
         end_turn_locked(row, status=TurnStatus.CANCELLED, reason=reason, actor=actor)
         logger.info("turn.cancelled", session=str(row.id), turn=str(turn), reason=str(reason))
-    return released or turn is not None
+    return released or turn is not None or dropped

@@ -21,6 +21,7 @@ class Facts:
     ready_call: bool = False
     open_calls: int = 0  # not completed, ready ones included
     awaiting: tuple[dict[str, str], ...] = ()  # what the open calls wait for, as `waiting_on` shows it
+    compaction: bool = False  # somebody asked for one
     retry_at: datetime | None = None
     deadline: datetime | None = None  # the nearest one of an open call
 
@@ -42,7 +43,11 @@ def decide(facts: Facts) -> Due:
     if facts.crash_limited and undelivered and not facts.open_turn:
         return Due(None, "waiting", ({"kind": "crash_limit"},))
     if not facts.open_turn:
-        return Due("now", "queued") if undelivered else Due(None, "idle")
+        if undelivered:
+            return Due("now", "queued")
+        if not facts.compaction or facts.crash_limited:
+            return Due(None, "idle")
+        return Due("now", "queued") if facts.retry_at is None else Due(facts.retry_at, "backing_off")
     if facts.ready_call:
         return Due("now", "queued")
     if facts.open_calls:

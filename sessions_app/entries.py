@@ -66,6 +66,10 @@ def turn_ended(
     return NewEntry(kind="turn_ended", data=data, turn=turn, actor=actor)
 
 
+def note(text: str, *, turn: UUID | None) -> NewEntry:
+    return NewEntry(kind="note", data={"text": text}, turn=turn)
+
+
 def session_waiting(waiting_on: Sequence[dict[str, Any]], *, turn: UUID | None) -> NewEntry:
     return NewEntry(kind="session_waiting", data={"waiting_on": list(waiting_on)}, turn=turn)
 

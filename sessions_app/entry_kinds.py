@@ -64,6 +64,16 @@ class Checkpoint(TypedDict):
 
     summary: str
     covers_seq: int
+    because: NotRequired[str]
+    messages: NotRequired[int]
+    tokens_before: NotRequired[int]
+    tokens_after: NotRequired[int]
+    ratio: NotRequired[float]
+    model_call: NotRequired[str]
+    provider: NotRequired[str]
+    model: NotRequired[str]
+    usage: NotRequired[dict[str, int]]
+    script_next: NotRequired[int]
 
 
 class Note(TypedDict):
@@ -115,7 +125,8 @@ class TurnEnded(TypedDict):
 class ModelCallFailed(TypedDict):
     """`category` names the kind of fault, `detail` says it in words.
 
-    `body_budget` is the size in bytes that requests are kept below from here on: a larger one was refused.
+    `purpose` is there where the call asked for the summary of a compaction. `body_budget` is the size in bytes
+    that requests are kept below from here on: a larger one was refused.
     """
 
     model_call: str
@@ -126,6 +137,7 @@ class ModelCallFailed(TypedDict):
     retry_after: float | None
     may_be_billed: bool
     body_budget: NotRequired[int]
+    purpose: NotRequired[str]
     plays_script: NotRequired[bool]
     script_next: NotRequired[int]
 

@@ -263,14 +263,15 @@ def resumes_are_told_once(history: History) -> Iterator[str]:
 
 
 def model_calls_are_counted(history: History) -> Iterator[str]:
-    """R1, R7: each reply and each failure in the log is one call, and the sums fit."""
+    """R1, R5, R7: each reply, checkpoint and failure in the log is one call, and the sums fit."""
     rows = {ids.encode("mcl", call.pk): call for call in history.model_calls}
     by_state = Counter(call.state for call in history.model_calls)
-    for kind, state in (
-        ("assistant_message", ModelCallState.SUCCEEDED),
-        ("model_call_failed", ModelCallState.FAILED),
+    for kinds, state in (
+        (("assistant_message", "checkpoint"), ModelCallState.SUCCEEDED),
+        (("model_call_failed",), ModelCallState.FAILED),
     ):
-        logged = [entry.data["model_call"] for entry in history.of_kind(kind)]
+        # What was imported came with no call.
+        logged = [name for entry in history.of_kind(*kinds) if (name := entry.data.get("model_call"))]
         if len(logged) != by_state[state] or len(set(logged)) != len(logged):
             yield f"{by_state[state]} model calls have {state} and the log tells of {len(logged)}"
         for name in logged:
@@ -285,13 +286,18 @@ def model_calls_are_counted(history: History) -> Iterator[str]:
     ]
     if history.session.model_calls != len(ended):
         yield f"the session counts {history.session.model_calls} model calls of {len(ended)}"
-    for what, counted in (("session", [history.session]), ("turns", history.turns)):
-        for name in ("model_calls", "tool_calls") if what == "turns" else ():
-            total = sum(getattr(row, name) for row in counted)
-            if total != getattr(history.session, name):
-                yield f"the turns count {total} {name}, the session {getattr(history.session, name)}"
+    # A compaction between turns is the session's alone.
+    in_turns = [call for call in ended if call.turn_id is not None]
+    for name, wanted in (("model_calls", len(in_turns)), ("tool_calls", history.session.tool_calls)):
+        total = sum(getattr(row, name) for row in history.turns)
+        if total != wanted:
+            yield f"the turns count {total} {name}, not {wanted}"
+    for what, counted, calls in (
+        ("session", [history.session], ended),
+        ("turns", history.turns, in_turns),
+    ):
         for name in _TOKENS:
-            used = sum(getattr(call, name) for call in ended)
+            used = sum(getattr(call, name) for call in calls)
             total = sum(getattr(row, name) for row in counted)
             if total != used:
                 yield f"the {what} count {total} {name} and the model calls used {used}"
@@ -299,7 +305,11 @@ def model_calls_are_counted(history: History) -> Iterator[str]:
 
 def replies_are_not_asked_again(history: History) -> Iterator[str]:
     """S3: whatever is asked later covers every reply that was saved before."""
-    saved = {entry.data["model_call"]: entry.seq for entry in history.messages}
+    saved = {
+        name: entry.seq
+        for entry in history.of_kind("assistant_message", "checkpoint")
+        if (name := entry.data.get("model_call"))
+    }
     reached = 0
     for call in history.model_calls:
         if call.covers_seq < reached:

@@ -49,7 +49,7 @@ from sessions_app.models import (
 )
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.scheduling import reschedule
-from sessions_app.turns import end_turn_locked
+from sessions_app.turns import drop_compaction_locked, end_turn_locked
 from sessions_app.version import VERSION
 
 logger = structlog.get_logger(__name__)
@@ -350,7 +350,9 @@ def end_lease_locked(
         log.append(session, *entries.tool_results(settled.results), attempt=lease.attempt)
     if reason in RESUME_AFTER and session.turn_id is not None:
         _remember_end(session, reason=reason, attempt=lease.attempt, settled=settled)
-    if reason == EndReason.CRASH:
+    if reason == EndReason.CRASH and session.turn_id is None and session.compact_requested:
+        _count_crash_of_compaction(session)
+    elif reason == EndReason.CRASH:
         _count_crash(session)
     # Not saved with the session below: its worker learns of the end through its own wake-up.
     wakeups.on_lease_end(worker=lease.worker_id, session=session.id)
@@ -393,6 +395,14 @@ def _count_crash(session: Session) -> None:
         error={"code": "crash_limit", "detail": f"its worker died {limit} times while this turn ran"},
     )
     session.crash_count = limit  # inherited input waits until somebody resets it
+
+
+def _count_crash_of_compaction(session: Session) -> None:
+    """The same between turns, where all there can be is a compaction somebody asked for."""
+    session.crash_count += 1
+    if session.crash_count >= settings.TENURE.crash_limit:
+        drop_compaction_locked(session, because=f"its worker died {session.crash_count} times")
+        session.crash_count = 0
 
 
 def release(session_id: UUID, *, worker: int, attempt: int) -> bool:

@@ -28,6 +28,7 @@ def facts_of(session: Session) -> due.Facts:
         ready_call=calls.ready,
         open_calls=calls.open_calls,
         awaiting=calls.awaiting,
+        compaction=session.compact_requested,
         retry_at=session.retry_at,
         deadline=calls.deadline,
     )

@@ -46,8 +46,9 @@ class ModelCallStart:
     """The row that is committed before the call is sent (R1)."""
 
     id: UUID
-    turn: UUID
+    turn: UUID | None  # None: a compaction between turns
     config: UUID
+    purpose: str = "reply"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class ModelCallEnd:
     """
 
     id: UUID
-    turn: UUID
+    turn: UUID | None
     state: str
     usage: Usage = NO_USAGE
     error: dict[str, Any] | None = None
@@ -95,6 +96,7 @@ class Then:
     start_calls: tuple[UUID, ...] = ()  # `ready` -> `running`
     model_call: ModelCallStart | None = None
     retry_in: float | None = None  # seconds; the release is then a backoff
+    compaction_over: bool = False  # what was asked for is not to be
     release: Due | None = None
 
 
@@ -112,6 +114,7 @@ class StepWrite:
     model_call_end: ModelCallEnd | None = None
     resumed: bool = False  # `session_resumed` is among the entries: what the last lease left is told
     resets_crashes: bool = False
+    compaction_over: bool = False  # a checkpoint is among the entries, or will not come: nobody waits for one
     then: Then = field(default_factory=Then)
     id: UUID = field(default_factory=ids.new_id)
 
@@ -180,6 +183,7 @@ _UPDATE_SESSIONS = """
 UPDATE sessions_app_session s SET
     next_seq = row.next_seq, head_seq = row.next_seq - 1, turn_id = row.turn_id, last_turn_id = row.last_turn_id,
     turn_count = row.turn_count, output_seq = row.output_seq, crash_count = row.crash_count,
+    compact_requested = s.compact_requested AND NOT row.compaction_over,
     lease_end = row.lease_end, updated_at = row.now,
     model_calls = s.model_calls + row.model_calls, tool_calls = s.tool_calls + row.tool_calls,
     input_tokens = s.input_tokens + row.input_tokens, output_tokens = s.output_tokens + row.output_tokens,
@@ -194,18 +198,19 @@ UPDATE sessions_app_session s SET
         WHEN 'retry' THEN row.now + make_interval(secs => row.retry_in) END
 FROM (SELECT *, clock_timestamp() AS now FROM jsonb_to_recordset(%s::jsonb) AS r (
     id uuid, next_seq bigint, turn_id uuid, last_turn_id uuid, turn_count int, output_seq bigint,
-    crash_count smallint, lease_end jsonb, model_calls int, tool_calls int, input_tokens bigint,
+    crash_count smallint, compaction_over boolean, lease_end jsonb, model_calls int, tool_calls int,
+    input_tokens bigint,
     output_tokens bigint, cached_tokens bigint, reasoning_tokens bigint, cost numeric, retry text,
     retry_in float8, status text, waiting_on jsonb, wake text, wake_at timestamptz)) row
 WHERE s.id = row.id
 """
 _DELETE_LEASES = "DELETE FROM sessions_app_lease WHERE session_id = ANY(%s)"
 _START_MODEL_CALLS = """
-INSERT INTO sessions_app_modelcall (id, session_id, turn_id, config_id, attempt, covers_seq, state, may_be_billed,
-    input_tokens, output_tokens, cached_tokens, reasoning_tokens)
-SELECT id, session_id, turn_id, config_id, attempt, covers_seq, 'started', false, 0, 0, 0, 0
+INSERT INTO sessions_app_modelcall (id, session_id, turn_id, config_id, purpose, attempt, covers_seq, state,
+    may_be_billed, input_tokens, output_tokens, cached_tokens, reasoning_tokens)
+SELECT id, session_id, turn_id, config_id, purpose, attempt, covers_seq, 'started', false, 0, 0, 0, 0
 FROM jsonb_to_recordset(%s::jsonb) AS r (
-    id uuid, session_id uuid, turn_id uuid, config_id uuid, attempt int, covers_seq bigint)
+    id uuid, session_id uuid, turn_id uuid, config_id uuid, purpose text, attempt int, covers_seq bigint)
 """
 _END_MODEL_CALLS = """
 UPDATE sessions_app_modelcall c SET state = r.state, error = r.error, may_be_billed = r.may_be_billed,
@@ -444,8 +449,9 @@ class _Batch:
                 {
                     "id": str(then.model_call.id),
                     "session_id": str(step.session),
-                    "turn_id": str(then.model_call.turn),
+                    "turn_id": str(then.model_call.turn) if then.model_call.turn else None,
                     "config_id": str(then.model_call.config),
+                    "purpose": then.model_call.purpose,
                     "attempt": step.attempt,
                     "covers_seq": next_seq - 1,
                 }
@@ -460,6 +466,7 @@ class _Batch:
                 "turn_count": turn_count,
                 "output_seq": output_seq,
                 "crash_count": 0 if step.resets_crashes or then.turn_end is not None else row.crash_count,
+                "compaction_over": step.compaction_over or then.compaction_over,
                 "lease_end": None if step.resumed or then.turn_end is not None else row.lease_end,
                 "model_calls": 1 if ended is not None else 0,
                 "tool_calls": len(step.calls),
@@ -492,7 +499,8 @@ class _Batch:
             }
         )
         end = then.turn_end if then.turn_end is not None and then.turn_end.id == ended.turn else None
-        self.turns.append(_turn_row(ended.turn, ended, calls, output_seq, end))
+        if ended.turn is not None:
+            self.turns.append(_turn_row(ended.turn, ended, calls, output_seq, end))
 
     def write(self, cursor: Cursor) -> None:
         runtime = tool_port.runtime()

@@ -8,6 +8,18 @@ from sessions_app.models import Session, Turn, TurnStatus
 from sessions_app.models.fields import ClockTimestamp
 
 
+def drop_compaction_locked(session: Session, *, because: str) -> bool:
+    """Give up the compaction that a locked session was asked for; False if it was not. The caller saves it."""
+    if not session.compact_requested:
+        return False
+    session.compact_requested = False
+    if session.turn_id is None:
+        session.retry_at = None
+    text = f"The compaction that was asked for was given up: {because}."
+    log.append(session, entries.note(text, turn=session.turn_id))
+    return True
+
+
 def end_turn_locked(
     session: Session,
     *,

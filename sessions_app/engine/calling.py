@@ -1,6 +1,7 @@
 """Around one model call: the request from a session's state, the asking, and what is kept of the answer."""
 
 import base64
+import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -32,14 +33,25 @@ async def request_for(state: SessionState, call_id: UUID, in_database: InDatabas
     What is missing is a failure of the call (A39): a secret that is not there or can't be read ends the turn, a
     file storage that is away is tried again.
     """
-    model = state.document["model"]
-    secret = None
-    if model.get("credential"):
-        secret = await in_database(_reveal, state.project, model["credential"])
+    request = await bare_request(state, call_id, in_database)
     messages, _ = repair_orphaned_tool_calls(state.context.messages)
     wanted = artifacts_of(messages)
     if wanted:
         messages = with_media(messages, await in_database(_load_media, state.project, wanted))
+    return dataclasses.replace(
+        request,
+        messages=messages,
+        tools=tool_port.runtime().specs(state.document),
+        output_schema=state.document.get("output_schema"),
+    )
+
+
+async def bare_request(state: SessionState, call_id: UUID, in_database: InDatabase) -> ModelRequest:
+    """To whom and with what, but nothing said yet: no messages, no tools."""
+    model = state.document["model"]
+    secret = None
+    if model.get("credential"):
+        secret = await in_database(_reveal, state.project, model["credential"])
     base_url = model.get("base_url")
     return ModelRequest(
         provider=model["provider"],
@@ -48,9 +60,9 @@ async def request_for(state: SessionState, call_id: UUID, in_database: InDatabas
         api_key=credential(model["provider"], secret, base_url),
         settings=model.get("settings") or {},
         instructions=state.document["instructions"],
-        messages=messages,
-        tools=tool_port.runtime().specs(state.document),
-        output_schema=state.document.get("output_schema"),
+        messages=(),
+        tools=(),
+        output_schema=None,
         call_id=ids.encode("mcl", call_id),
         script=state.document.get("script"),
         script_position=state.script_position,

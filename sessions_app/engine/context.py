@@ -14,9 +14,13 @@ were never run, and a provider would refuse a call without a result.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sessions_app.engine import tokens
 from sessions_app.providers.port import Stop
 
 Message = dict[str, Any]
+
+HEADING = "Summary of the conversation so far:\n\n"
+"""What tells the model that a checkpoint is one."""
 
 _STOP = {
     Stop.DONE: "stop",
@@ -68,7 +72,7 @@ def message_of(entry: EntryRow) -> Message | None:
                 "content": _blocks(data.get("content")),
             }
         case "checkpoint":
-            return {"role": "checkpoint", "content": data.get("summary", "")}
+            return {"role": "checkpoint", "content": HEADING + data.get("summary", "")}
         case "note":
             # A note that was written for the model too speaks as the user.
             role = "user" if data.get("to_model") else "note"
@@ -87,12 +91,14 @@ def messages_of(entries: Iterable[EntryRow]) -> list[Message]:
 
 
 class Context:
-    """The messages of a session's branch, kept up to date one entry at a time."""
+    """The messages of a session's branch with their estimated tokens, kept up to date one entry at a time."""
 
-    __slots__ = ("_seqs", "messages")
+    __slots__ = ("_seqs", "messages", "sizes", "tokens")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.sizes: list[int] = []
+        self.tokens = 0  # their sum
         self._seqs: list[int] = []
 
     @classmethod
@@ -112,19 +118,32 @@ class Context:
             covers = entry[3].get("covers_seq") or 0
             kept = [index for index, seq in enumerate(self._seqs) if seq > covers]
             self.messages[:] = [message, *(self.messages[index] for index in kept)]
+            self.sizes[:] = [tokens.of_message(message), *(self.sizes[index] for index in kept)]
+            self.tokens = sum(self.sizes)
             # The summary stands where what it covers stood: an equal or later checkpoint covers it too.
             self._seqs[:] = [covers, *(self._seqs[index] for index in kept)]
             return
+        size = tokens.of_message(message)
         self.messages.append(message)
+        self.sizes.append(size)
+        self.tokens += size
         self._seqs.append(entry[0])
+
+    def seq_of(self, index: int) -> int:
+        """The entry that the message at `index` was made of; of a checkpoint the last one that it covers."""
+        return self._seqs[index]
 
     def forget_reasoning(self) -> None:
         """Leave out all reasoning so far: its provider can no longer read it, and never will again (A38)."""
         self.messages[:] = [_without_reasoning(message) for message in self.messages]
+        self.sizes[:] = [tokens.of_message(message) for message in self.messages]
+        self.tokens = sum(self.sizes)
 
     def truncate(self, keep: int) -> None:
         """Leave out everything behind the first `keep` messages."""
         del self.messages[keep:]
+        del self.sizes[keep:]
+        self.tokens = sum(self.sizes)
         del self._seqs[keep:]
 
 

@@ -12,6 +12,8 @@ from uuid import UUID
 from sessions_app import entries, ids, steps
 from sessions_app.due import Due
 from sessions_app.engine import plan
+from sessions_app.engine.compaction import Because
+from sessions_app.engine.pressure import COMPACTION
 from sessions_app.engine.state import QueuedInput, SessionState
 from sessions_app.log import NewEntry
 
@@ -19,6 +21,12 @@ from sessions_app.log import NewEntry
 @dataclass(frozen=True, slots=True)
 class CallModel:
     call_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    call_id: UUID
+    because: Because
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class LetGo:
     saved: bool
 
 
-type Act = CallModel | RunTools | LetGo
+type Act = CallModel | Compact | RunTools | LetGo
 
 
 @dataclass(slots=True)
@@ -63,7 +71,21 @@ def follow(state: SessionState, *, may_act: bool) -> Course:
             case plan.StartTurn() if may_act:
                 course.start_turn(decision.inputs)
                 left = [item for item in view.inputs if item.id not in decision.inputs]
-                view = replace(view, turn_open=True, tail=plan.Tail.OWED, inputs=left)
+                view = replace(
+                    view,
+                    turn_open=True,
+                    tail=plan.Tail.OWED,
+                    inputs=left,
+                    failure=None,
+                    retry_later=False,  # of a compaction between turns
+                    compact=state.why_compact(course.delivered),
+                )
+            case plan.Compact() if may_act:
+                course.deliver(decision.steering)
+                return course.done(Compact(course.start_compaction(), decision.because))
+            case plan.DropCompaction() if may_act:
+                course.drop_compaction()
+                view = replace(view, compact=None)
             case plan.CallModel() if may_act:
                 course.deliver(decision.steering)
                 return course.done(CallModel(course.start_model_call()))
@@ -95,6 +117,7 @@ class _Course:
         self.turn_end: steps.TurnEnd | None = None
         self.turn_start: steps.TurnStart | None = None
         self.model_call: steps.ModelCallStart | None = None
+        self.compaction_over = False
         self.started: tuple[UUID, ...] = ()
         self.retry_in: float | None = None
         self.release: Due | None = None
@@ -143,6 +166,18 @@ class _Course:
         )
         return self.model_call.id
 
+    def start_compaction(self) -> UUID:
+        self.model_call = steps.ModelCallStart(
+            id=ids.new_id(), turn=self.turn, config=self.state.config_id, purpose=COMPACTION
+        )
+        return self.model_call.id
+
+    def drop_compaction(self) -> None:
+        self.compaction_over = True
+        self.entries.append(
+            entries.note("A compaction was asked for, but there is nothing to summarize yet.", turn=self.turn)
+        )
+
     def start_calls(self, calls: tuple[UUID, ...]) -> None:
         self.started = calls
         self.entries += [entries.tool_started(self.state.calls[call]) for call in calls]
@@ -166,6 +201,7 @@ class _Course:
             start_calls=self.started,
             model_call=self.model_call,
             retry_in=self.retry_in,
+            compaction_over=self.compaction_over,
             release=self.release,
         )
         return Course(then, act, self.turn, self.turn_count, self.delivered, self.messages)

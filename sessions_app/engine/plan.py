@@ -1,7 +1,8 @@
 """What a session does next. `plan_next` alone decides it, from data, and nothing else is stored about it (S4).
 
 The order: the unfinished tool batch, what is waited for, the end that the last reply asks for, steering inputs,
-the model call (first, retry, continuation), then one queued input. The shell (`runner`) carries the decision
+the model call (first, retry, continuation; a compaction first where one is needed), then one queued input. The
+compaction of an idle session that somebody asked for needs no turn. The shell (`runner`) carries the decision
 out, saves what happened and asks again.
 """
 
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+
+from sessions_app.engine.compaction import Because
 
 
 class Tail(StrEnum):
@@ -65,6 +68,7 @@ class View:
     retry_later: bool = False  # a retry time lies ahead
     output_problem: str | None = None  # what does not fit, where the tail is INVALID_OUTPUT
     crash_limited: bool = False
+    compact: Because | None = None  # why the next model call has to wait for a compaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,19 @@ class StartTurn:
 @dataclass(frozen=True, slots=True)
 class CallModel:
     steering: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Ask for a summary of the older part; steering that waits is part of what the model sees afterwards."""
+
+    because: Because
+    steering: tuple[UUID, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropCompaction:
+    """Nothing can be compacted though somebody asked for it: say so, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +128,9 @@ class Rest:
     """Nothing to do."""
 
 
-type Decision = StartTurn | CallModel | RunTools | AwaitTools | Wait | BackOff | EndTurn | Rest
+type Decision = (
+    StartTurn | CallModel | Compact | DropCompaction | RunTools | AwaitTools | Wait | BackOff | EndTurn | Rest
+)
 
 # A reply that ends the turn whatever waits: nothing may be added to it.
 _ENDS_AT_ONCE = {
@@ -134,9 +153,11 @@ def plan_next(view: View) -> Decision:
     """The next thing to do. Pure and total."""
     steering = tuple(item.id for item in view.inputs if item.delivery == "steering")
     if not view.turn_open:
-        if not view.inputs or view.crash_limited:
+        if view.crash_limited:
             return Rest()
-        return StartTurn(steering or (view.inputs[0].id,))
+        if view.inputs:
+            return StartTurn(steering or (view.inputs[0].id,))
+        return _compaction_without_a_turn(view)
     if view.calls:
         ready = tuple(call.id for call in view.calls if call.state == "ready")
         if ready:
@@ -149,7 +170,7 @@ def plan_next(view: View) -> Decision:
     if isinstance(view.failure, Failed):
         return EndTurn("failed", view.failure.reason, view.failure.error)
     if steering:
-        return CallModel(steering)
+        return _ask(view, steering)
     if view.failure is not None:
         return BackOff(view.failure)
     if view.retry_later:
@@ -157,4 +178,26 @@ def plan_next(view: View) -> Decision:
     if view.tail is Tail.INVALID_OUTPUT:
         detail = f"the answer does not fit the output schema, also when asked again: {view.output_problem}"
         return EndTurn("failed", "invalid_output", {"code": "invalid_output", "detail": detail})
-    return _ENDS.get(view.tail, CallModel())
+    return _ENDS.get(view.tail) or _ask(view, ())
+
+
+def _ask(view: View, steering: tuple[UUID, ...]) -> Decision:
+    """The model's turn to speak: to the session, or first about it."""
+    if view.compact is None:
+        return CallModel(steering)
+    if view.compact is Because.IN_VAIN:
+        return DropCompaction()
+    return Compact(view.compact, steering)
+
+
+def _compaction_without_a_turn(view: View) -> Decision:
+    """Only what somebody asked for is done on an idle session; its failures cost nobody a turn."""
+    if view.compact is Because.IN_VAIN:
+        return DropCompaction()
+    if view.compact is not Because.REQUESTED:
+        return Rest()
+    if isinstance(view.failure, Retry):
+        return BackOff(view.failure)
+    if view.retry_later:
+        return BackOff(None)
+    return Compact(view.compact)

@@ -19,7 +19,8 @@ from django.conf import settings
 from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
 from sessions_app.database import hot_cursor, is_transient, ran_out_of_time
-from sessions_app.engine import calling, following, plan, retry, structured
+from sessions_app.engine import calling, compacting, following, plan, retry, structured
+from sessions_app.engine.compaction import Because
 from sessions_app.engine.resume import Continue, plan_resume
 from sessions_app.engine.state import READ, SessionState, open_call_places, reload
 from sessions_app.errors import LeaseLost, is_lease_lost
@@ -59,6 +60,7 @@ class _Happened:
     model_call_end: steps.ModelCallEnd | None = None
     resumed: bool = False
     resets_crashes: bool = False
+    compaction_over: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.results)
@@ -118,6 +120,7 @@ class Run:
         while True:
             draining = self.holder.draining
             gives_way = self.holder.gives_way(self.held_since)
+            self.state.pressure.about_to_save((entry.kind, entry.data) for entry in happened.entries)
             course = following.follow(self.state, may_act=not draining and not gives_way)
             moved = await self._save(happened, course)
             happened = _Happened()
@@ -131,6 +134,8 @@ class Run:
                     return
                 case following.CallModel(call_id=call_id):
                     happened = await self._call_model(call_id)
+                case following.Compact(call_id=call_id, because=because):
+                    happened = await self._compact(call_id, because)
                 case following.RunTools(start=start):
                     happened = await self._run_tools(start)
 
@@ -176,6 +181,7 @@ class Run:
             model_call_end=happened.model_call_end,
             resumed=happened.resumed,
             resets_crashes=happened.resets_crashes,
+            compaction_over=happened.compaction_over,
             then=course.then,
         )
         result = await self._commit(step)
@@ -219,6 +225,8 @@ class Run:
         if then.turn_end is not None or then.model_call is not None:
             state.failure = None
             state.retry_later = False
+        if then.compaction_over:
+            state.pressure.requested = False
         if course.delivered:
             taken = {item.id for item in course.delivered}
             state.inputs = [item for item in state.inputs if item.id not in taken]
@@ -319,7 +327,15 @@ class Run:
             case retry.AskAgain():
                 state.failure = None
             case retry.Compact():
-                state.failure = plan.Failed("context_too_long", retry.error_of(failure))
+                state.failure = None
+                state.pressure.overflowed = True
+                if state.why_compact() in {None, Because.IN_VAIN}:
+                    state.failure = plan.Failed("context_too_long", retry.error_of(failure))
+        return self._failed_call(call_id, failure, verdict)
+
+    def _failed_call(self, call_id: UUID, failure: ModelCallFailed, verdict: retry.Verdict) -> _Happened:
+        state = self.state
+        text_id = ids.encode("mcl", call_id)
         self.log.info("model_call.failed", category=failure.category.value, detail=failure.detail)
         data = calling.failure(state, text_id, failure, verdict)
         usage = failure.usage or steps.NO_USAGE
@@ -328,7 +344,7 @@ class Run:
             entries=[NewEntry(kind="model_call_failed", data=data, turn=state.turn)],
             model_call_end=steps.ModelCallEnd(
                 id=call_id,
-                turn=self._turn(),
+                turn=state.turn,
                 state="failed",
                 usage=usage,
                 error={"code": failure.category.value, "detail": retry.in_words(failure)},
@@ -338,6 +354,58 @@ class Run:
                 cost_added=costs.added,
             ),
         )
+
+    async def _compact(self, call_id: UUID, because: Because) -> _Happened:
+        """Ask for a summary of the older part; with a checkpoint saved the session goes on as if it were it."""
+        state = self.state
+        crash_point("model.before")
+        try:
+            job = compacting.job_of(state)
+            request = await compacting.request_for(state, call_id, job, self.holder.in_database)
+            reply = await calling.ask(request)
+            crash_point("model.after")
+            data = compacting.checkpoint(state, request, reply, job, because)
+        except ModelCallFailed as failure:
+            return self._compaction_failed(call_id, because, failure)
+        costs = calling.costs_of_reply(state, reply)
+        self.log.info("session.compacted", because=because.value, **compacting.figures(data))
+        state.failure = None
+        state.pressure.settle()
+        return _Happened(
+            entries=[NewEntry(kind="checkpoint", data=data, turn=state.turn)],
+            model_call_end=steps.ModelCallEnd(
+                id=call_id,
+                turn=state.turn,
+                state="succeeded",
+                usage=reply.usage,
+                first_token_seconds=reply.time_to_first_token,
+                cost=costs.cost,
+                cost_added=costs.added,
+            ),
+            resets_crashes=True,
+            compaction_over=True,
+        )
+
+    def _compaction_failed(self, call_id: UUID, because: Because, failure: ModelCallFailed) -> _Happened:
+        state = self.state
+        verdict = compacting.verdict(state, ids.encode("mcl", call_id), failure)
+        happened = self._failed_call(call_id, failure, verdict)
+        happened.entries[0].data.update(compacting.marks(failure))
+        match verdict:
+            case retry.Compact():
+                state.failure = None  # asked again at once, for less
+            case retry.RetryAfter(seconds=seconds, retry=number):
+                state.failure = plan.Retry(seconds, number, retry.in_words(failure))
+            case retry.EndTurn(error=error) if because is Because.REQUESTED:
+                # Nobody waits for it but whoever asked: the session goes on as it is.
+                state.failure = None
+                state.pressure.requested = False
+                happened.compaction_over = True
+                text = f"The compaction that was asked for failed: {error['detail']}"
+                happened.entries.append(entries.note(text, turn=state.turn))
+            case retry.EndTurn(reason=reason, error=error):
+                state.failure = plan.Failed(reason, error)
+        return happened
 
     def _turn(self) -> UUID:
         if self.state.turn is None:

@@ -14,8 +14,10 @@ from django.conf import settings
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from sessions_app import tool_port
-from sessions_app.engine import plan
+from sessions_app.engine import compaction, plan, tokens
 from sessions_app.engine.context import Context, EntryRow
+from sessions_app.engine.measures import measure_of, rule_of
+from sessions_app.engine.pressure import Pressure
 from sessions_app.entry_kinds import CONVERSATION, Actor, Blocks
 from sessions_app.models import AgentConfig, Entry, Input, InputState, Session
 from sessions_app.models.fields import ClockTimestamp
@@ -24,7 +26,7 @@ from sessions_app.tool_port import Call
 
 # Failed calls count towards the retry budget and a script's position, and the model is told of failed turns, so
 # they are read with the conversation.
-READ = (*CONVERSATION, "model_call_failed", "turn_ended")
+READ = (*CONVERSATION, "model_call_failed", "turn_ended", "config_changed")
 MOST_PAUSES = 20
 """Replies in a row that a provider may pause, where no limit of the turn ends that earlier (C39)."""
 _CHUNK = 2000  # entries fetched at a time
@@ -76,6 +78,7 @@ class SessionState:
     invalid_outputs: int = 0  # answers of this turn that did not fit the output schema
     output_problem: str | None = None
     script_position: int = 0
+    pressure: Pressure = field(default_factory=Pressure)
     synced_seq: int = 0  # entries up to here are in the context
     own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
 
@@ -89,10 +92,38 @@ class SessionState:
             retry_later=self.retry_later,
             crash_limited=self.crash_count >= settings.TENURE.crash_limit,
             output_problem=self.output_problem,
+            compact=self.why_compact([item for item in self.inputs if item.delivery == "steering"]),
+        )
+
+    def why_compact(self, delivered: Iterable[QueuedInput] = ()) -> compaction.Because | None:
+        """Whether a model call that sees these inputs too has to wait for a compaction."""
+        if self.calls:
+            return None  # the batch comes first
+        measure = measure_of(self.config_id, self.document)
+        new = sum(tokens.MESSAGE_TOKENS + tokens.of_content(item.content) for item in delivered)
+        return self.pressure.why(
+            rule=rule_of(self.document, measure),
+            size=measure.frame + self.context.tokens,
+            new=new,
+            can_cut=lambda: compaction.cut_point(self.context.messages, self.context.sizes, 0.0) is not None,
+        )
+
+    def compaction_job(self) -> compaction.Job | None:
+        """What a compaction covers now, and what it asks."""
+        measure = measure_of(self.config_id, self.document)
+        return compaction.plan(
+            self.context.messages,
+            self.context.sizes,
+            frame=measure.frame,
+            ratio=self.pressure.ratio,
+            rule=rule_of(self.document, measure),
+            overflows=self.pressure.overflows,
         )
 
     def append(self, seq: int, kind: str, data: Mapping[str, Any]) -> None:
         """Take the next entry of the branch into the context."""
+        frame = measure_of(self.config_id, self.document).frame if kind == "assistant_message" else 0
+        self.pressure.take(seq, kind, data, frame + self.context.tokens)
         if kind == "model_call_failed":
             self._take_failure(data)
             if data.get("plays_script"):
@@ -108,6 +139,9 @@ class SessionState:
             if "invalid_output" in data:
                 self.invalid_outputs += 1
                 self.tail, self.output_problem = plan.Tail.INVALID_OUTPUT, data["invalid_output"]
+        elif kind == "checkpoint":
+            self.failures = 0
+            self.script_position = data.get("script_next") or self.script_position
         elif kind in {"user_message", "tool_result"}:
             if kind == "user_message":
                 self.failures = 0  # steering gives the retry a fresh budget (R6)
@@ -150,6 +184,7 @@ def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
             crash_count=row["crash_count"],
             lease_end=row["lease_end"],
             retry_later=row["retry_later"],
+            pressure=Pressure(requested=row["compact_requested"]),
         )
     _read_entries(states)
     _read_inputs(states)
@@ -165,6 +200,7 @@ def reload(state: SessionState) -> None:
         state.turn_count = row["turn_count"]
         state.crash_count = row["crash_count"]
         state.retry_later = row["retry_later"]
+        state.pressure.requested = row["compact_requested"]
         if row["config_id"] != state.config_id:
             state.config_id = row["config_id"]
             state.document = document_of(row["config_id"])
@@ -184,6 +220,7 @@ def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
         "turn_count",
         "crash_count",
         "lease_end",
+        "compact_requested",
         retry_later=later,
     )
 

@@ -6,7 +6,7 @@ from sessions_app.models.entry import Entry
 from sessions_app.models.idempotency import IdempotencyRecord
 from sessions_app.models.input import Delivery, Input, InputState
 from sessions_app.models.lease import Lease, Liveness, Worker
-from sessions_app.models.model_call import ModelCall, ModelCallState
+from sessions_app.models.model_call import ModelCall, ModelCallState, Purpose
 from sessions_app.models.project import ApiKey, KeyRole, Project, Secret
 from sessions_app.models.session import (
     RESUME_AFTER,
@@ -37,6 +37,7 @@ __all__ = [
     "ModelCallState",
     "ProfileVersion",
     "Project",
+    "Purpose",
     "Secret",
     "Session",
     "SessionStatus",

@@ -15,10 +15,23 @@ class ModelCallState(models.TextChoices):
     INTERRUPTED = "interrupted"  # its lease ended first; asked again from saved state
 
 
+class Purpose(models.TextChoices):
+    """What a model call is for."""
+
+    REPLY = "reply"
+    COMPACTION = "compaction"  # its answer is a summary that takes the place of older messages (R5)
+
+
 class ModelCall(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(Session, models.CASCADE, related_name="calls", db_index=False)
-    turn = models.ForeignKey(Turn, models.CASCADE, related_name="calls", db_index=False, db_constraint=False)
+    # Null for a compaction that was asked for while no turn was open.
+    turn = models.ForeignKey(
+        Turn, models.CASCADE, null=True, related_name="calls", db_index=False, db_constraint=False
+    )
+    purpose = models.CharField(
+        max_length=10, choices=Purpose, default=Purpose.REPLY, db_default=Purpose.REPLY
+    )
     config = models.ForeignKey(
         AgentConfig, models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )

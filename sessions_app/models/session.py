@@ -76,6 +76,8 @@ class Session(models.Model):
     retry_at = models.DateTimeField(null=True, blank=True)
     work_rev = models.BigIntegerField(default=0)
     attempt = models.IntegerField(default=0)
+    # Somebody asked for a compaction that has not been made yet (R5).
+    compact_requested = models.BooleanField(default=False, db_default=False)
     crash_count = models.SmallIntegerField(default=0)
     # How leases ended since the last `session_resumed` entry, and which calls that settled:
     # {"reason": …, "attempt": …, "settled": ["tcl_…"]} (S9).

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.engine.context import (
+    HEADING,
     Context,
     EntryRow,
     artifacts_of,
@@ -83,7 +84,7 @@ def test_a_path_with_a_ring_ends():
         ),
         (
             entry(1, "checkpoint", summary="So far.", covers_seq=0),
-            {"role": "checkpoint", "content": "So far."},
+            {"role": "checkpoint", "content": HEADING + "So far."},
         ),
         (entry(1, "note", text="n"), {"role": "note", "content": "n"}),
         (entry(1, "turn_started", number=1), None),
@@ -152,7 +153,7 @@ def test_a_checkpoint_takes_the_place_of_what_it_covers():
         entry(7, "checkpoint", summary="All.", covers_seq=5),
     ]
     assert [message["content"] for message in messages_of(second)] == [
-        "All.",
+        HEADING + "All.",
         [{"type": "text", "text": "new"}],
     ]
 
