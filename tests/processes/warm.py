@@ -9,7 +9,9 @@ child has its own process group and dies with this process, and this process end
     <- {"ended": 4711, "status": -9}
 """
 
+import asyncio
 import dataclasses
+import faulthandler
 import gc
 import importlib
 import json
@@ -82,9 +84,13 @@ def reap(children: set[int]) -> None:
 
 
 def start(request: dict[str, Any]) -> int:
+    # A signal or a kill may follow at once: the child is deaf from birth and its group is there.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     pid = os.fork()
     if pid == 0:
         be_child(request)
+    os.setpgid(pid, pid)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     say({"pid": pid})
     return pid
 
@@ -99,6 +105,8 @@ def be_child(request: dict[str, Any]) -> None:
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        signal.signal(signal.SIGUSR1, show_tasks)
+        faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
         settings.TENURE = dataclasses.replace(settings.TENURE, **request.get("settings", {}))
         settings.DATABASES["default"].update(request.get("database", {}))
         only = request.get("only")
@@ -115,6 +123,12 @@ def be_child(request: dict[str, Any]) -> None:
         os._exit(status)
 
 
+def show_tasks(*_: Any) -> None:
+    """What waits on the event loop, for a failing test to show; `faulthandler` shows the threads."""
+    for task in asyncio.all_tasks():
+        task.print_stack()
+
+
 def target(name: str) -> Callable[[str, StopFlag], None]:
     if name in RUNS:
         return RUNS[name]
@@ -126,7 +140,6 @@ def target(name: str) -> Callable[[str, StopFlag], None]:
 def stop_on_signals() -> StopFlag:
     """The first SIGTERM drains, the second aborts; a thread waits for them, as a stop flag asks for."""
     stop = StopFlag()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
 
     def wait() -> None:
         while True:

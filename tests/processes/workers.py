@@ -47,7 +47,7 @@ class WarmParent:
             [sys.executable, "-c", _WARM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment | {"PYTHONWARNINGS": "default"},
+            env=environment | {"TENURE_TOOL_MODULES": "tests.processes.tools"},
             cwd=settings.BASE_DIR,
             start_new_session=True,
         )
@@ -124,7 +124,7 @@ class Process:
     def wait(self, *, within: float = LIMIT) -> int:
         until = time.monotonic() + within
         while (status := self.status) is None:
-            assert time.monotonic() < until, f"{self.owner} is still running:\n{self.story()}"
+            assert time.monotonic() < until, f"{self.owner} is still running:\n{self.stacks()}"
             self.parent.listen(until - time.monotonic())
         return status
 
@@ -137,6 +137,15 @@ class Process:
         """SIGTERM, and wait for its clean end."""
         self.send(signal.SIGTERM)
         assert self.wait() == 0, self.story()
+
+    def stacks(self) -> str:
+        """Where each of its threads is, behind its story; for a failing test to show."""
+        before = len(self.story())
+        self.send(signal.SIGUSR1)
+        until = time.monotonic() + 1
+        while len(self.story()) == before and time.monotonic() < until:
+            self.parent.listen(0.05)
+        return self.story()
 
     def story(self) -> str:
         return self.output.read_text(errors="replace")[-8000:] if self.output.exists() else ""

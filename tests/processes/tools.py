@@ -1,0 +1,41 @@
+"""Tools for tests of workers: they block a thread or the whole event loop, and leave a byte for each run."""
+
+import time
+from typing import Any
+
+from sessions_app.tool_port import ToolContext
+from tools_app.development import _append_byte, _below_root
+from tools_app.registry import ToolDefinition
+
+
+async def block_loop(arguments: dict[str, Any], context: ToolContext) -> str:
+    """Badly written on purpose: nothing else on this worker's event loop moves meanwhile."""
+    _append_byte(_below_root(arguments["file"]))
+    time.sleep(arguments["seconds"])  # noqa: ASYNC251
+    return "the loop was blocked"
+
+
+def block_thread(arguments: dict[str, Any], context: ToolContext) -> str:
+    """A plain function: nobody can stop it."""
+    _append_byte(_below_root(arguments["file"]))
+    time.sleep(arguments["seconds"])
+    return f"attempt {context.attempt}"
+
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"file": {"type": "string"}, "seconds": {"type": "number"}},
+    "required": ["file", "seconds"],
+}
+
+TOOLS = [
+    ToolDefinition(name="block_loop", description="Block the loop.", input_schema=_SCHEMA, run=block_loop),
+    ToolDefinition(name="block_thread", description="Block.", input_schema=_SCHEMA, run=block_thread),
+    ToolDefinition(
+        name="block_again",
+        description="Block; may run again.",
+        input_schema=_SCHEMA,
+        rerun_safe=True,
+        run=block_thread,
+    ),
+]
