@@ -318,7 +318,7 @@ def test_the_fence_lets_nobody_else_in(worker):
 def test_an_error_inside_the_fence_undoes_everything(worker):
     """L3: one transaction"""
     session = factories.running(worker)
-    with (
+    with (  # noqa: PT012 - the block is what fails
         pytest.raises(ValueError, match="no"),
         leases.fence(session.id, worker=worker.pk, attempt=session.attempt) as row,
     ):
@@ -352,14 +352,14 @@ def raised(function):
 
 def from_cause():
     try:
-        raise LeaseLost
+        raise LeaseLost  # noqa: TRY301 - a chain is made
     except LeaseLost as error:
         raise RuntimeError("wrapped") from error
 
 
 def from_context():
     try:
-        raise LeaseLost
+        raise LeaseLost  # noqa: TRY301 - a chain is made
     except LeaseLost:
         raise RuntimeError("while handling it")  # noqa: B904 - the point of the test
 
@@ -377,7 +377,7 @@ def from_group_in_a_chain():
 
 def hidden_behind_none():
     try:
-        raise LeaseLost
+        raise LeaseLost  # noqa: TRY301 - a chain is made
     except LeaseLost:
         raise RuntimeError("context kept though not shown") from None
 
