@@ -23,7 +23,7 @@ _PERMISSIONS = [{"tool": "dev_append", "then": "allow"}, {"tool": "dev_lookup", 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What this run calls its things, so that runs don't meet."""
+    """What this run calls its things, so that runs don't meet, not even in what an earlier one left unfinished."""
 
     file: str
     before: str
@@ -32,7 +32,7 @@ class Names:
 
 
 def names(run: str) -> Names:
-    return Names(file="ledger", before=f"stock-{run}", during=f"price-{run}", after=f"check-{run}")
+    return Names(file=f"ledger-{run}", before=f"stock-{run}", during=f"price-{run}", after=f"check-{run}")
 
 
 def first_input(things: Names) -> str:

@@ -60,6 +60,9 @@ class Api:
     def say(self, session: str, text: str) -> Json:
         return self._call("POST", f"/sessions/{session}/inputs", json={"content": text})
 
+    def cancel(self, session: str) -> None:
+        self._call("POST", f"/sessions/{session}/cancel", json={})
+
     def session(self, session: str) -> Json:
         return self._call("GET", f"/sessions/{session}")
 

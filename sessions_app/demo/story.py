@@ -120,6 +120,8 @@ def _play(report: Report, processes: Processes, folder: Path) -> None:
         session = api.start_session(
             profile=profile["id"], name=f"demo {run_id}", text=agent.first_input(things)
         )
+        # Left in the middle, it would go on as soon as any other worker starts.
+        stack.callback(_tidy, api.cancel, session["id"])
         timeline.act(f"session {session['id']} started with profile {profile['name']}")
         follower = Follower(
             api=api,

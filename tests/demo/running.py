@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-LIMIT = 60.0
+LIMIT = 100.0
 ROOT = Path(__file__).resolve().parent.parent.parent
 _MARK = "DEMO_TEST_MARK"
 

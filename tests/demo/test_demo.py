@@ -11,6 +11,7 @@ import pytest
 
 from bench import report
 from sessions_app.demo import story
+from sessions_app.models import Session
 from tests.demo.running import ROOT, command
 
 
@@ -24,6 +25,8 @@ def test_ctrl_c_in_the_middle_leaves_no_process_behind(tmp_path: Path, environme
         assert demo.status() == 128 + signal.SIGINT
         assert demo.left() == []
         assert demo.text().rstrip().endswith("demo: fell short: interrupted by SIGINT")
+    # Nothing that the next worker would go on with.
+    assert not Session.objects.exclude(turn=None, wake_at=None).exists()
 
 
 @pytest.mark.processes
