@@ -114,6 +114,13 @@ class TenureSettings:
     )
     worker_threads: int = _setting(4, _integer, "database threads of a worker loop", low=1, high=6)
     worker_poll_interval: float = _setting(1.0, _duration, "fallback poll of a worker", low=0.05, high=60)
+    project_max_running: int = _setting(
+        0,
+        _integer,
+        "sessions of one project that run at once, where the project says nothing else; 0: any number",
+        low=0,
+        high=1_000_000,
+    )
     claim_budget: float = _setting(
         60.0, _duration, "a session that ran this long lets others go first", low=0.1, high=3600
     )

@@ -103,7 +103,7 @@ class ReadOnlyAdmin(_Actions, ModelAdmin):  # type: ignore[misc]
 
 @admin.register(Project)
 class ProjectAdmin(ReadOnlyAdmin):
-    list_display = ["name", "id", "created_at"]
+    list_display = ["name", "id", "max_running", "created_at"]
     search_fields = ["name"]
 
 

@@ -59,10 +59,11 @@ LOCK_CLASS = 0x7E4E  # first half of a worker's two-part advisory lock; the seco
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A session this worker holds from now on."""
+    """A session this worker holds from now on. `limited`: it takes one of its project's places."""
 
     session: UUID
     attempt: int
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,8 @@ def end_leases_of(*, worker: int, reason: str) -> int:
         except Exception as error:
             logger.exception("lease.end_failed", session=str(session_id), worker=worker)
             failed.append(error)
+    if ended:
+        wakeups.ring_due()  # places of their projects are free, also where the sessions themselves rest
     if failed:
         raise ExceptionGroup(f"{len(failed)} leases of worker {worker} could not be ended", failed)
     return ended
@@ -197,6 +200,9 @@ def end_leases_of(*, worker: int, reason: str) -> int:
 # Rows are looked up and locked one by one in the order of the rounds, until there are enough: a competing claim
 # skips the locked ones and finds the next. The LIMITs and arrays leave the planner no choice but the indexes,
 # whatever it believes about the table: a hash join here would read every session.
+# A project's limit: `project` counts what runs in this statement's snapshot, which a claim that commits right now
+# is not in. So `guarded` locks the project's row, whose newest version it then sees, and goes on only if no claim
+# was counted there since; a project that was too busy for that is reported as passed over, and looked at again.
 _CLAIM = """
 WITH RECURSIVE worker AS (
     SELECT id FROM sessions_app_worker WHERE id = %(worker)s AND NOT dead AND NOT draining FOR KEY SHARE
@@ -210,16 +216,33 @@ WITH RECURSIVE worker AS (
         SELECT s.project_id, s.priority FROM sessions_app_session s
         WHERE s.wake_at IS NOT NULL AND (s.project_id, s.priority) > (bucket.project_id, bucket.priority)
         ORDER BY s.project_id, s.priority LIMIT 1) following
+), project AS MATERIALIZED (
+    SELECT p.id, p.claims, CASE WHEN p.places IS NOT NULL THEN p.places - (
+        SELECT count(*) FROM (SELECT FROM sessions_app_session s
+            WHERE s.project_id = p.id AND s.status = 'running' LIMIT p.places) running) END AS room
+    FROM (SELECT DISTINCT project_id FROM bucket) due CROSS JOIN LATERAL (
+        SELECT q.id, q.claims, nullif(coalesce(q.max_running, %(max_running)s), 0) AS places
+        FROM sessions_app_project q WHERE q.id = due.project_id LIMIT 1) p
 ), candidate AS MATERIALIZED (
-    SELECT due.id, due.wake_at,
-        row_number() OVER (PARTITION BY bucket.project_id ORDER BY bucket.priority, due.wake_at) AS round
-    FROM bucket CROSS JOIN LATERAL (
+    SELECT due.id, due.wake_at, project.id AS project_id, project.claims, project.room,
+        row_number() OVER (PARTITION BY project.id ORDER BY bucket.priority, due.wake_at) AS round
+    FROM project JOIN bucket ON bucket.project_id = project.id CROSS JOIN LATERAL (
         SELECT s.id, s.wake_at FROM sessions_app_session s
         WHERE s.project_id = bucket.project_id AND s.priority = bucket.priority
             AND s.wake_at <= (SELECT now FROM clock)
-        ORDER BY s.wake_at LIMIT %(look)s) due
+        ORDER BY s.wake_at LIMIT least(%(look)s, project.room)) due
+    WHERE project.room IS NULL OR project.room > 0
+), guarded AS MATERIALIZED (
+    SELECT free.id FROM (SELECT DISTINCT project_id AS id, claims FROM candidate WHERE room IS NOT NULL) limited
+    CROSS JOIN LATERAL (
+        SELECT p.id FROM sessions_app_project p WHERE p.id = limited.id AND p.claims = limited.claims
+        LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) free
+    WHERE EXISTS (SELECT FROM worker)
 ), picked AS MATERIALIZED (
-    SELECT free.id FROM (SELECT id FROM candidate ORDER BY round, wake_at) candidate CROSS JOIN LATERAL (
+    SELECT free.id FROM (
+        SELECT id FROM candidate WHERE room IS NULL OR round <= room AND project_id IN (SELECT id FROM guarded)
+        ORDER BY round, wake_at) candidate
+    CROSS JOIN LATERAL (
         SELECT s.id FROM sessions_app_session s
         WHERE s.id = candidate.id AND s.wake_at <= clock_timestamp()
             AND NOT EXISTS (SELECT FROM sessions_app_lease l WHERE l.session_id = s.id)
@@ -228,11 +251,22 @@ WITH RECURSIVE worker AS (
     LIMIT %(limit)s
 ), taken AS (
     UPDATE sessions_app_session s SET attempt = s.attempt + 1, status = 'running', wake_at = NULL, waiting_on = '[]'
-    WHERE s.id = ANY(ARRAY(SELECT id FROM picked)) RETURNING s.id, s.attempt
+    WHERE s.id = ANY(ARRAY(SELECT id FROM picked)) RETURNING s.id, s.attempt, s.project_id
+), counted AS (
+    UPDATE sessions_app_project SET claims = claims + 1
+    WHERE id = ANY(ARRAY(SELECT id FROM guarded)) AND id = ANY(ARRAY(SELECT project_id FROM taken))
+), lease AS (
+    INSERT INTO sessions_app_lease (session_id, worker_id, attempt)
+    SELECT taken.id, %(worker)s, taken.attempt FROM taken
 )
-INSERT INTO sessions_app_lease (session_id, worker_id, attempt)
-SELECT taken.id, %(worker)s, taken.attempt FROM taken RETURNING session_id, attempt
+SELECT id, attempt, project_id IN (SELECT id FROM guarded) FROM taken
+UNION ALL
+(SELECT NULL, NULL, true FROM candidate
+ WHERE room IS NOT NULL AND project_id NOT IN (SELECT id FROM guarded)
+     AND EXISTS (SELECT FROM worker) AND (SELECT count(*) FROM taken) < %(limit)s
+ LIMIT 1)
 """
+_LOOKS = 3  # at projects whose limit others were using up at the same moment; then the next poll looks
 
 _CLAIM_BY_ID = """
 WITH worker AS (
@@ -254,16 +288,26 @@ SELECT taken.id, %(worker)s, taken.attempt FROM taken RETURNING session_id, atte
 def claim(*, worker: int, limit: int, sessions: Sequence[UUID] | None = None) -> list[Claimed]:
     """Take up to `limit` due sessions, or those of `sessions` that are due; one short transaction.
 
-    A session with a lease is never taken, however old the lease (L2). A dead or draining worker gets none.
+    A session with a lease is never taken, however old the lease (L2). A dead or draining worker gets none. What
+    a project may run at once is kept to, except by id.
     """
     with hot_cursor() as cursor:
-        if sessions is None:
-            # Looking at more than it takes leaves something for those who look at the same moment.
-            cursor.execute(_CLAIM, {"worker": worker, "limit": limit, "look": 2 * limit + 8})
-        else:
+        if sessions is not None:
             wanted = {"worker": worker, "limit": limit, "sessions": list(sessions)}
             cursor.execute(_CLAIM_BY_ID, wanted)
-        return [Claimed(session, attempt) for session, attempt in cursor.fetchall()]
+            return [Claimed(session, attempt) for session, attempt in cursor.fetchall()]
+        taken: list[Claimed] = []
+        for _ in range(_LOOKS):
+            room = limit - len(taken)
+            # Looking at more than it takes leaves something for those who look at the same moment.
+            look = {"worker": worker, "limit": room, "look": 2 * room + 8}
+            cursor.execute(_CLAIM, look | {"max_running": settings.TENURE.project_max_running})
+            rows = cursor.fetchall()
+            found = [Claimed(*row) for row in rows if row[0] is not None]
+            taken += found
+            if len(found) == len(rows):
+                break
+        return taken
 
 
 # --- the fence -------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class Worker:
         self._runs: dict[UUID, tuple[Run, asyncio.Task[None]]] = {}
         self._replaced: set[asyncio.Task[None]] = set()  # aborted runs whose session has a new one here
         self._claimed_at: dict[UUID, float] = {}
+        self._limited: set[UUID] = set()  # held sessions that take a place of a project with a limit
         self._ended_at: dict[UUID, float] = {}  # runs that ended since the last beat was sent
         self._aborted: dict[UUID, int] = {}  # attempts aborted with the database away, to be handed back
         self._given_up: str | None = None
@@ -192,6 +193,8 @@ class Worker:
         now = time.monotonic()
         for item in claimed:
             self._claimed_at[item.session] = now
+            if item.limited:
+                self._limited.add(item.session)
         crash_point("claim.committed")
         logger.info("lease.claimed", worker=self.worker_id, sessions=len(claimed))
         await self._load_and_start(claimed)
@@ -245,6 +248,9 @@ class Worker:
         self._ended_at[session] = time.monotonic()
         if not task.cancelled() and task.exception() is not None:
             logger.error("run.fault", session=str(session), worker=self.worker_id, exc_info=task.exception())
+        if session in self._limited and session not in self._runs:
+            self._limited.discard(session)
+            wakeups.ring_due()  # the place is free for another session of its project, on whichever worker
         self._wake.set()
 
     # --- what runs need ------------------------------------------------------------------------------

@@ -12,6 +12,10 @@ class Project(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=100, unique=True)
     created_at = CreatedAt()
+    # Sessions that may run at once; 0 for any number, null for what TENURE_PROJECT_MAX_RUNNING says.
+    max_running = models.PositiveIntegerField(null=True, blank=True)
+    # Grows with every claim under a limit: whoever counted the running ones before can tell that it is stale.
+    claims = models.BigIntegerField(default=0, db_default=0, editable=False)
 
     def __str__(self) -> str:
         return self.name

@@ -110,6 +110,8 @@ class Session(models.Model):
                 name="session_due",
                 condition=models.Q(wake_at__isnull=False),
             ),
+            # Counts what runs in a project that has a limit.
+            models.Index(fields=["project"], name="session_running", condition=models.Q(status="running")),
             # The sweeper's: sessions whose status says that they should move, to see whether they can (S11).
             models.Index(
                 fields=["status", "wake_at"],
