@@ -63,6 +63,7 @@ class Worker:
         self.worker_id = 0
         self.draining = False
         self._runs: dict[UUID, tuple[Run, asyncio.Task[None]]] = {}
+        self._connections: list[Any] = []  # of the database threads, which end without a word
         self._replaced: set[asyncio.Task[None]] = set()  # aborted runs whose session has a new one here
         self._claimed_at: dict[UUID, float] = {}
         self._limited: set[UUID] = set()  # held sessions that take a place of a project with a limit
@@ -79,7 +80,10 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._pool = ThreadPoolExecutor(
-            settings.TENURE.worker_threads, thread_name_prefix="database", initializer=_prepare_thread
+            settings.TENURE.worker_threads,
+            thread_name_prefix="database",
+            initializer=_prepare_thread,
+            initargs=(self._connections,),
         )
         self._committer = Committer(self._commit_steps)
         self._heart = Heart(
@@ -171,6 +175,8 @@ class Worker:
 
     def _close_pool(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        for opened in self._connections:
+            opened.close()
 
     # --- claiming ------------------------------------------------------------------------------------
 
@@ -329,9 +335,10 @@ class Worker:
 _thread_state = threading.local()  # the connection whose limits are set
 
 
-def _prepare_thread() -> None:
+def _prepare_thread(opened: list[Any]) -> None:
     """Each database thread keeps one connection, with the limits that a fence needs (L11)."""
     _thread_state.limited = None
+    _thread_state.opened = opened
 
 
 def _with_connection[T](function: Callable[..., T], *args: Any) -> T:
@@ -344,6 +351,7 @@ def _with_connection[T](function: Callable[..., T], *args: Any) -> T:
                     "SET idle_in_transaction_session_timeout = '5s'"
                 )
             _thread_state.limited = connection.connection
+            _thread_state.opened.append(connection.connection)
         return function(*args)
     except Exception:
         if connection.connection is not None and connection.connection.closed:
