@@ -7,7 +7,10 @@ from sessions_app.engine.structured import Answer, ask_again
 
 SCHEMA = {
     "type": "object",
-    "properties": {"priority": {"type": "string", "enum": ["low", "high"]}, "n": {"type": ["number", "null"]}},
+    "properties": {
+        "priority": {"type": "string", "enum": ["low", "high"]},
+        "n": {"type": ["number", "null"]},
+    },
     "required": ["priority"],
     "additionalProperties": False,
 }
