@@ -12,6 +12,7 @@ from sessions_app.api.input_views import (
 from sessions_app.api.session_views import (
     ArchiveView,
     CancelView,
+    CompactView,
     EntriesView,
     RestoreView,
     SessionConfigView,
@@ -27,6 +28,7 @@ urlpatterns: list[URLPattern] = [
     path("sessions/<str:session>", SessionView.as_view()),
     path("sessions/<str:session>/archive", ArchiveView.as_view()),
     path("sessions/<str:session>/cancel", CancelView.as_view()),
+    path("sessions/<str:session>/compact", CompactView.as_view()),
     path("sessions/<str:session>/config", SessionConfigView.as_view()),
     path("sessions/<str:session>/restore", RestoreView.as_view()),
     path("sessions/<str:session>/entries", EntriesView.as_view()),

@@ -194,6 +194,32 @@ class CancelView(SessionDoor):
         return self.once(effect)
 
 
+class CompactView(SessionDoor):
+    @operation(
+        "compact_session",
+        "Compact a session's context",
+        tag="sessions",
+        body=NoBody,
+        answers={200: shapes.SessionShape},
+        errors=[404],
+        creates=True,
+    )
+    def post(self, request: Request, session: UUID) -> Response:
+        """The older part of what the model sees is replaced by a summary, as a `checkpoint` entry; the log stays.
+
+        An idle session is compacted at once, one that works before its next model call. Where that is not possible
+        a `note` entry says why. Asking again while it is still to come changes nothing.
+        """
+        self.body(NoBody)
+        self.visible(session)
+
+        def effect() -> Answer:
+            control.request_compaction(session=session, actor=self.access.actor)
+            return Answer(200, shapes.session(self.session(session)))
+
+        return self.once(effect)
+
+
 class ArchiveView(SessionDoor):
     @operation(
         "archive_session",

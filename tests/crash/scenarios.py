@@ -140,4 +140,15 @@ SCENARIOS = {
         steps=7,
         slow=2,
     ),
+    "compaction": Scenario(
+        replies=(
+            {"text": "The first answer, which is long enough to be worth a summary. " * 4},
+            {"error": {"status": 400, "code": "context_length_exceeded"}},
+            {"text": "What was said so far."},
+            {"text": "The second answer."},
+        ),
+        points=_EVERYWHERE,
+        steps=5,
+        again={"model.before": 4, "model.streaming": 3, "model.after": 3},
+    ),
 }

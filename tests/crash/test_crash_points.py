@@ -160,12 +160,16 @@ def scripts_were_played(scenario: Scenario, cases: list[Case]) -> dict[str, Any]
     wanted = [reply["text"] for reply in scenario.replies if "text" in reply and not reply.get("cut")]
     odd = {}
     for case in cases:
-        messages = Entry.objects.filter(session_id=case.session, kind="assistant_message").order_by("seq")
+        kinds = ("assistant_message", "checkpoint")
+        messages = Entry.objects.filter(session_id=case.session, kind__in=kinds).order_by("seq")
         said = [
-            block["text"]
+            text
             for message in messages
-            for block in message.data["content"]
-            if block["type"] == "text"
+            for text in (
+                [message.data["summary"]]
+                if message.kind == "checkpoint"
+                else [block["text"] for block in message.data["content"] if block["type"] == "text"]
+            )
         ]
         ends = list(Turn.objects.filter(session_id=case.session).values_list("status", flat=True))
         if said != wanted or ends != ["succeeded", "succeeded"]:

@@ -48,6 +48,14 @@ APPROVAL = ({"kind": "approval", "id": "apr_1", "since": "2030-01-01T00:00:00Z"}
             id="R9: inherited input at the crash limit",
         ),
         pytest.param(Facts(crash_limited=True), Due(None, "idle"), id="R9: nothing inherited"),
+        pytest.param(Facts(compaction=True), Due("now", "queued"), id="R5: a compaction on request"),
+        pytest.param(Facts(compaction=True, retry_at=LATER), Due(LATER, "backing_off"), id="R5: its retry"),
+        pytest.param(
+            Facts(compaction=True, retry_at=LATER, queued=True),
+            Due("now", "queued"),
+            id="input does not wait",
+        ),
+        pytest.param(Facts(compaction=True, crash_limited=True), Due(None, "idle"), id="R9: nor is it made"),
         pytest.param(Facts(archived=True, queued=True), Due(None, "archived"), id="archived"),
     ],
 )

@@ -220,3 +220,26 @@ def test_a_retry_that_waits_is_visible(api: Api, session: Session) -> None:
     shown = ok(api.get(of(session)))
     assert shown["status"] == "backing_off"
     assert shown["retry_at"] == retry_at.isoformat().replace("+00:00", "Z")
+
+
+# --- compaction ------------------------------------------------------------------------------------------
+
+
+def test_compact_is_asked_for_once_and_answers_with_the_session(api: Api, session: Session) -> None:
+    """R5: idle sessions are due at once; a repeated request and a replayed one write nothing."""
+    shown = ok(api.post(of(session, "/compact"), Idempotency_Key="once"))
+    assert (shown["id"], shown["status"]) == (ids.encode("ses", session.pk), "queued")
+    assert ok(api.post(of(session, "/compact"), Idempotency_Key="once")) == shown
+    ok(api.post(of(session, "/compact")))
+    entry = Entry.objects.get(session=session)
+    assert (entry.kind, entry.data) == ("session_updated", {"changes": {"compaction": "requested"}})
+    assert entry.actor["kind"] == "key"
+    ok(api.post(of(session, "/cancel")))
+    assert not factories.reread(session).compact_requested
+    ok(api.post(of(session, "/archive")))
+    problem(api.post(of(session, "/compact")), 409, "session_archived")
+
+
+def test_compact_takes_no_body_and_no_foreign_session(api: Api, session: Session) -> None:
+    problem(api.post(of(session, "/compact"), {"at": 0.5}), 400, "invalid")
+    problem(api.post(of(factories.session(), "/compact")), 404, "not_found")

@@ -4,10 +4,13 @@ from uuid import UUID
 
 import pytest
 
+from sessions_app.engine.compaction import Because
 from sessions_app.engine.plan import (
     AwaitTools,
     BackOff,
     CallModel,
+    Compact,
+    DropCompaction,
     EndTurn,
     Failed,
     OpenCall,
@@ -59,6 +62,65 @@ def view(**parts):
             id="the batch comes first",
         ),
         pytest.param(view(calls=[OpenCall(ONE, "running")]), AwaitTools(), id="tools run"),
+        pytest.param(
+            view(compact=Because.ESTIMATE),
+            Compact(Because.ESTIMATE),
+            id="R5: a compaction goes before the call",
+        ),
+        pytest.param(
+            view(compact=Because.OVERFLOW, inputs=[STEERING]),
+            Compact(Because.OVERFLOW, (THREE,)),
+            id="A52: steering stands before it",
+        ),
+        pytest.param(
+            view(compact=Because.REQUESTED, calls=[OpenCall(ONE, "running")]),
+            AwaitTools(),
+            id="R5: never inside a batch",
+        ),
+        pytest.param(
+            view(compact=Because.ESTIMATE, tail=Tail.ANSWERED),
+            EndTurn("succeeded", "done"),
+            id="no call, no compaction",
+        ),
+        pytest.param(view(compact=Because.OVERFLOW, failure=RETRY), BackOff(RETRY), id="R5: it is retried"),
+        pytest.param(view(compact=Because.OVERFLOW, retry_later=True), BackOff(None), id="at its time"),
+        pytest.param(
+            view(compact=Because.OVERFLOW, failure=Failed("auth", {})),
+            EndTurn("failed", "auth", {}),
+            id="R3: or fails the turn",
+        ),
+        pytest.param(view(compact=Because.IN_VAIN), DropCompaction(), id="nothing to compact"),
+        pytest.param(
+            view(turn_open=False, compact=Because.REQUESTED),
+            Compact(Because.REQUESTED),
+            id="R5: on request without a turn",
+        ),
+        pytest.param(
+            view(turn_open=False, compact=Because.REQUESTED, inputs=[QUEUED]),
+            StartTurn((ONE,)),
+            id="input goes first and is compacted for",
+        ),
+        pytest.param(
+            view(turn_open=False, compact=Because.REQUESTED, failure=RETRY),
+            BackOff(RETRY),
+            id="R5: retried without a turn",
+        ),
+        pytest.param(
+            view(turn_open=False, compact=Because.REQUESTED, retry_later=True),
+            BackOff(None),
+            id="at its time, without a turn",
+        ),
+        pytest.param(
+            view(turn_open=False, compact=Because.REQUESTED, crash_limited=True),
+            Rest(),
+            id="R9: not at the crash limit",
+        ),
+        pytest.param(
+            view(turn_open=False, compact=Because.IN_VAIN), DropCompaction(), id="nothing, without a turn"
+        ),
+        pytest.param(
+            view(turn_open=False, compact=Because.ESTIMATE), Rest(), id="an estimate waits for the next turn"
+        ),
         pytest.param(
             view(calls=[OpenCall(ONE, "waiting"), OpenCall(TWO, "ready")]),
             RunTools((TWO,)),
