@@ -90,7 +90,7 @@ LENGTH = 30
 @pytest.mark.django_db(transaction=True)
 async def test_steps_outlive_every_connection_that_breaks_under_them():
     """S10, C83, S1: the server ends the workers' connections again and again; each step is there once, in order"""
-    pool = ThreadPoolExecutor(1, initializer=engine_worker._prepare_thread)
+    pool = ThreadPoolExecutor(1, initializer=engine_worker._prepare_thread, initargs=([],))
     loop = asyncio.get_running_loop()
 
     async def in_database(function, *args):

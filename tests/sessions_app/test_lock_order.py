@@ -133,7 +133,7 @@ def test_ending_the_leases_of_a_worker_waits_for_no_busy_session(worker):
 @pytest.fixture
 def short_limits(monkeypatch):
     """A worker's connection, whose limits are short."""
-    engine_worker._prepare_thread()
+    engine_worker._prepare_thread([])
     engine_worker._with_connection(lambda: None)
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '100ms'; SET statement_timeout = '500ms'")
@@ -153,7 +153,7 @@ def limits():
 def test_a_workers_connections_have_limits_also_after_a_reconnect():
     """L11"""
     connections.close_all()
-    engine_worker._prepare_thread()
+    engine_worker._prepare_thread([])
     try:
         assert engine_worker._with_connection(limits) == ("2s", "5s", "5s")
         connection.close()
@@ -225,7 +225,7 @@ def test_code_in_a_fence_that_does_something_else_loses_its_transaction(worker):
 
 def in_a_worker_thread(function):
     """As a worker's thread does it, with short limits; afterwards the thread's connection works again."""
-    engine_worker._prepare_thread()
+    engine_worker._prepare_thread([])
     engine_worker._with_connection(lambda: None)
     with connection.cursor() as cursor:
         cursor.execute("SET idle_in_transaction_session_timeout = '200ms'")
