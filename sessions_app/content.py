@@ -18,24 +18,28 @@ from sessions_app.text import clean_json
 MAX_BLOCKS = 1000
 
 
-def parse(value: Any, *, path: str = "/content") -> Blocks:
-    """The blocks of an input: a bare string is one text block. Raises `Invalid` with the places that are wrong."""
+def parse(value: Any, *, path: str = "/content", may_be_empty: bool = False) -> Blocks:
+    """The blocks of an input: a bare string is one text block. Raises `Invalid` with the places that are wrong.
+
+    `may_be_empty` is for what was said elsewhere: it is taken as it was.
+    """
     if isinstance(value, str):
         value = [{"type": "text", "text": value}]
     if not isinstance(value, list):
         raise _invalid(path, "wrong_type", "must be a string or a list of content blocks")
-    if not 0 < len(value) <= MAX_BLOCKS:
-        raise _invalid(path, "out_of_range", f"must hold 1 to {MAX_BLOCKS} blocks")
+    least = 0 if may_be_empty else 1
+    if not least <= len(value) <= MAX_BLOCKS:
+        raise _invalid(path, "out_of_range", f"must hold {least} to {MAX_BLOCKS} blocks")
     problems: list[dict[str, str]] = []
     blocks = []
     for index, block in enumerate(value):
         try:
-            blocks.append(_block(block, f"{path}/{index}"))
+            blocks.append(parse_block(block, path=f"{path}/{index}"))
         except Invalid as error:
             problems += error.errors
     if problems:
         raise Invalid("; ".join(f"{item['path']}: {item['message']}" for item in problems), errors=problems)
-    if all(block["type"] == "text" and not block["text"].strip() for block in blocks):
+    if not may_be_empty and all(block["type"] == "text" and not block["text"].strip() for block in blocks):
         raise _invalid(path, "too_short", "must say something: it holds blank text only")
     cleaned: Blocks = clean_json(blocks)
     return cleaned
@@ -68,7 +72,8 @@ def _kept(block: Block, project: UUID, path: str) -> Block:
     return block
 
 
-def _block(block: Any, path: str) -> Block:
+def parse_block(block: Any, *, path: str) -> Block:
+    """One block; `Invalid` with the place that is wrong."""
     if not isinstance(block, dict):
         raise _invalid(path, "wrong_type", "must be an object")
     kind = block.get("type")

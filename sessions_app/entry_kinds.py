@@ -22,9 +22,9 @@ SYSTEM: Actor = {"kind": "system", "id": "tenure", "name": "Tenure"}
 
 
 class UserMessage(TypedDict):
-    """An input, delivered to the model."""
+    """An input, delivered to the model. `input` is null where the message was imported."""
 
-    input: str
+    input: str | None
     delivery: str
     content: Blocks
 
@@ -32,11 +32,11 @@ class UserMessage(TypedDict):
 class AssistantMessage(TypedDict):
     """A saved reply. `stop` is done, tool_calls, length, filtered, paused or unknown; `raw_stop` the provider's.
 
-    Where the config has an `output_schema`, the answer of a turn has `output`, its value as a data block, or
-    `invalid_output`, which says what does not fit.
+    `model_call` is null where the reply was imported. Where the config has an `output_schema`, the answer of a
+    turn has `output`, its value as a data block, or `invalid_output`, which says what does not fit.
     """
 
-    model_call: str
+    model_call: str | None
     provider: str
     model: str
     content: Blocks
@@ -60,7 +60,12 @@ class ToolResult(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """A summary that stands for everything up to `covers_seq`."""
+    """A summary that stands for everything up to `covers_seq`; what it covers stays in the log.
+
+    `because` is estimate, overflow (the provider refused a request as too long) or requested. `messages` is how
+    many messages it covers. The tokens are estimates of the whole request without and with the summary, and
+    `ratio` is what the provider counts for an estimated token.
+    """
 
     summary: str
     covers_seq: int
@@ -84,10 +89,19 @@ class Note(TypedDict):
 
 
 class SessionCreated(TypedDict):
+    """`forked_from` is `{session, seq}`. `imported` is `{format, messages, left_out}` of an imported history.
+
+    `left_out` counts messages that nothing goes on from: replies cut off before they said anything, results of no
+    call. `repaired_tool_calls` are its calls that had no result and were settled as interrupted.
+    """
+
     config: str
     profile: str | None
     name: str
     labels: dict[str, str]
+    forked_from: NotRequired[dict[str, Any]]
+    imported: NotRequired[dict[str, Any]]
+    repaired_tool_calls: NotRequired[list[str]]
 
 
 class SessionUpdated(TypedDict):
@@ -103,7 +117,8 @@ class SessionWaiting(TypedDict):
 class SessionResumed(TypedDict):
     """First entry of an attempt whose predecessor died, was drained or was taken away in the middle of a turn.
 
-    `repaired_tool_calls` are the calls that were settled since, as interrupted or to be run again.
+    `repaired_tool_calls` are the calls that were settled since, as interrupted or to be run again. With the
+    reason `branch` a fork or a rewind had left calls without their results.
     """
 
     attempt: int
@@ -229,12 +244,19 @@ class ConfigChanged(TypedDict):
 
 
 class LimitWarning(TypedDict):
+    """Two thirds of a limit are used, such as `turn.model_calls`; once for each turn or session and limit.
+
+    With `used` "unknown" the price of some calls is not known, so that a cost limit sees only the others.
+    """
+
     limit: str
     used: str
     of: str
 
 
 class LimitReached(TypedDict):
+    """No further call may be made, and the turn ends. Costs in USD, times in seconds."""
+
     limit: str
     used: str
     of: str
@@ -265,7 +287,7 @@ class CommandUpdated(TypedDict):
 
 
 class BranchMoved(TypedDict):
-    """From here on the branch continues behind `to_seq`."""
+    """From here on the branch continues behind `to_seq`; 0 is before the session's first entry."""
 
     to_seq: int
     from_seq: int

@@ -15,7 +15,9 @@ from uuid import UUID
 from django.db.models import F
 
 from sessions_app import ids, tool_port
+from sessions_app.branches import runs
 from sessions_app.models import (
+    BRANCH,
     Entry,
     Input,
     InputState,
@@ -136,13 +138,14 @@ def read(
 
 
 def log_is_whole(history: History) -> Iterator[str]:
-    """S1: numbers without a gap from 1, each entry behind the one before."""
+    """S1: numbers without a gap from 1, each entry behind the one before or the one that was gone back to."""
     seqs = [entry.seq for entry in history.entries]
     if seqs != list(range(1, len(seqs) + 1)):
         yield f"the log's numbers have gaps: {seqs}"
     for entry in history.entries:
-        if entry.parent_seq != entry.seq - 1:
-            yield f"entry {entry.seq} does not follow the one before it but {entry.parent_seq}"
+        follows = entry.data["to_seq"] if entry.kind == "branch_moved" else entry.seq - 1
+        if entry.parent_seq != follows:
+            yield f"entry {entry.seq} does not follow {follows} but {entry.parent_seq}"
     if history.session.next_seq != len(seqs) + 1:
         yield f"the next number is {history.session.next_seq} behind {len(seqs)} entries"
     if history.session.head_seq != len(seqs):
@@ -152,7 +155,9 @@ def log_is_whole(history: History) -> Iterator[str]:
 def inputs_arrive_once(history: History) -> Iterator[str]:
     """I1: accepted = delivered + cancelled + rejected + waiting, and each delivered one is one message."""
     received = Counter(entry.data["input"] for entry in history.of_kind("input_received"))
-    delivered = Counter(entry.data["input"] for entry in history.of_kind("user_message"))
+    messages = history.of_kind("user_message")
+    # Imported ones were no inputs of this session.
+    delivered = Counter(entry.data["input"] for entry in messages if entry.data["input"] is not None)
     taken_back = Counter(entry.data["input"] for entry in history.of_kind("input_cancelled"))
     known = {ids.encode("inp", item.pk): item for item in history.inputs}
     for name, item in known.items():
@@ -171,19 +176,23 @@ def inputs_arrive_once(history: History) -> Iterator[str]:
 
 
 def calls_have_one_result(history: History) -> Iterator[str]:
-    """T1: each call of a saved reply has one result, behind it; nothing else has one."""
+    """T1: each call of a saved reply has one result, behind it, on every branch; nothing else has one."""
     requested: dict[str, int] = {}
+    counted = 0
     for message in history.messages:
         if message.data["stop"] in _CALLS_NOT_RUN:
             continue
         for block in message.data["content"]:
             if block["type"] == "tool_call":
                 requested[block["tool_call"]] = message.seq
+                counted += message.data["model_call"] is not None
+    branches = list(_branches(history))
     results: dict[str, list[Logged]] = {}
     for entry in history.of_kind("tool_result"):
         results.setdefault(entry.data["tool_call"], []).append(entry)
     for call, seq in requested.items():
-        count = len(results.get(call, ()))
+        seqs = {result.seq for result in results.get(call, ())}
+        count = max(len(seqs & branch) for branch in branches)
         if count > 1:
             yield f"tool call {call} has {count} results"
         if count == 0 and (history.at_rest or call not in history.open_calls):
@@ -195,14 +204,23 @@ def calls_have_one_result(history: History) -> Iterator[str]:
         if any(result.seq < seq for result in results.get(call, ())):
             yield f"the result of tool call {call} stands before the call"
     for call, entries in results.items():
-        if call not in requested:
+        inherited = history.session.forked_from_id is not None and entries[0].data["outcome"] == "interrupted"
+        if call not in requested and not inherited:
             yield f"entry {entries[0].seq} is the result of a call that nobody made"
     for entry in history.of_kind("tool_result"):
         text = "".join(block.get("text", "") for block in entry.data["content"])
         if entry.data["outcome"] == "interrupted" and text != tool_port.INTERRUPTED:
             yield f"the interrupted result {entry.seq} says {text!r}"
-    if history.session.tool_calls != len(requested):
-        yield f"the session counts {history.session.tool_calls} tool calls and its log has {len(requested)}"
+    if history.session.tool_calls != counted:
+        yield f"the session counts {history.session.tool_calls} tool calls and its log has {counted}"
+
+
+def _branches(history: History) -> Iterator[set[int]]:
+    """Every branch that the log has ever been on, each as its seqs."""
+    moved = history.of_kind("branch_moved")
+    moves = [(entry.seq, entry.parent_seq) for entry in moved]
+    for head in (history.session.head_seq, *(entry.data["from_seq"] for entry in moved)):
+        yield {seq for first, last in runs(head, moves) for seq in range(first, last + 1)}
 
 
 def turns_end_once(history: History) -> Iterator[str]:
@@ -253,7 +271,7 @@ def resumes_are_told_once(history: History) -> Iterator[str]:
                 yield f"entry {entry.seq} of attempt {entry.attempt} tells of attempt {attempt}"
             elif first[attempt] is not entry:
                 yield f"attempt {attempt} wrote entry {first[attempt].seq} before it told that it resumed"
-            if not open_turn:
+            if not open_turn and entry.data["reason"] != BRANCH:
                 yield f"attempt {attempt} resumed where no turn was open"
     for attempt, count in Counter(told).items():
         if count > 1:

@@ -1,6 +1,7 @@
 """Sessions: starting one, and the fields that people give it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -13,12 +14,25 @@ from sessions_app import content as contents
 from sessions_app import entry_kinds, ids, inputs, leases, log, scheduling, wakeups
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Invalid, NotFound, SessionArchived
+from sessions_app.history import storing
+from sessions_app.history.reading import History
 from sessions_app.inputs import NewInput
-from sessions_app.models import AgentConfig, AgentProfile, Session
+from sessions_app.models import BRANCH, AgentConfig, AgentProfile, Session
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.text import clean_json, clean_text
 
 logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a session branches off: behind the entry `at_seq` of another one, on whatever branch that stands.
+
+    Without `at_seq` behind the one that is the newest now.
+    """
+
+    session: UUID
+    at_seq: int | None = None
 
 
 def start_session(
@@ -32,14 +46,23 @@ def start_session(
     metadata: Mapping[str, Any] | None = None,
     priority: int = 0,
     input: NewInput | None = None,  # noqa: A002 - the noun of the field
+    history: History | None = None,
+    fork: Fork | None = None,
 ) -> Session:
     """A new session with its first entry and, if given, its first input, due when this commits.
 
-    It runs under `config`, or under the config that `profile` points to now. Raises `Invalid` unless there is
-    exactly one of them, `NotFound` for one that is not the project's.
+    It runs under `config`, or under the config that `profile` points to now; a fork without either as its
+    parent does now. It goes on from `history`, which becomes its first entries, or from an entry of another
+    session (`fork`), of which nothing is copied. Raises `Invalid` unless there is exactly one of `config` and
+    `profile`, `NotFound` for one that is not the project's.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
-        config_id = _config_of(project, config, profile)
+        parent, forked_from_seq = _forked(project, fork) if fork is not None else (None, None)
+        if parent is not None and config is None and profile is None:
+            config_id, profile = parent.config_id, parent.profile_id
+        else:
+            config_id = _config_of(project, config, profile)
+        imported = _imported(project, history, actor) if history is not None else None
         kept = None
         if input is not None:
             blocks = contents.keep_files(input.content, project=project, path="/input/content")
@@ -52,6 +75,10 @@ def start_session(
             labels=clean_json(dict(labels or {})),
             metadata=clean_json(dict(metadata or {})),
             priority=priority,
+            forked_from=parent,
+            forked_from_seq=forked_from_seq,
+            # Where it was forked from, calls may be without their results: its first attempt looks (S9).
+            lease_end={"reason": BRANCH, "settled": []} if fork is not None else None,
         )
         data = entry_kinds.SessionCreated(
             config=ids.encode("cfg", config_id),
@@ -59,8 +86,21 @@ def start_session(
             name=session.name,
             labels=session.labels,
         )
+        if parent is not None and forked_from_seq is not None:
+            data["forked_from"] = {"session": ids.encode("ses", parent.pk), "seq": forked_from_seq}
+        if history is not None and imported is not None:
+            data["imported"] = {
+                "format": history.format,
+                "messages": len(history.found),
+                "left_out": imported.left_out,
+            }
+            data["repaired_tool_calls"] = imported.repaired
         # Nobody else can see the row before the commit, so it needs no lock.
         log.append(session, log.NewEntry(kind="session_created", data=data, actor=actor))
+        if imported is not None:
+            placed = log.append(session, *imported.entries)
+            replies = [row.seq for row in placed if row.entry.kind == "assistant_message"]
+            session.output_seq = replies[-1] if replies else None
         if kept is not None:
             inputs.add_locked(session, kept)
             scheduling.give_work(session)
@@ -68,6 +108,31 @@ def start_session(
         wakeups.after_commit(session)
         logger.info("session.started", session=str(session.id), project=str(project))
     return session
+
+
+def _forked(project: UUID, fork: Fork) -> tuple[Session, int]:
+    """The session to fork, and the seq. What leads up to it is final, so the session needs no lock."""
+    parent = Session.objects.filter(pk=fork.session, project_id=project).first()
+    if parent is None:
+        raise NotFound("no such session to fork")
+    at_seq = parent.head_seq if fork.at_seq is None else fork.at_seq
+    if not 1 <= at_seq < parent.next_seq:
+        message = f"must be 1 to {parent.next_seq - 1}, an entry of that session"
+        error = {"path": "/fork/at_seq", "code": "out_of_range", "message": message}
+        raise Invalid(f"at_seq {message}", errors=[error])
+    return parent, at_seq
+
+
+def _imported(project: UUID, history: History, actor: Actor) -> storing.Stored:
+    messages = []
+    for found in history.found:
+        content = found.message["content"]
+        if isinstance(content, list):
+            kept = contents.keep_files(content, project=project, path=f"{found.path}/content")
+            messages.append({**found.message, "content": kept})
+        else:
+            messages.append(found.message)
+    return storing.entries_of(messages, actor=actor, first_seq=2)  # behind `session_created`
 
 
 def _config_of(project: UUID, config: UUID | None, profile: UUID | None) -> UUID:

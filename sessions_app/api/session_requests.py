@@ -7,8 +7,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictSt
 from pydantic_core import PydanticCustomError
 
 from sessions_app.api.fields import ActorRef, Body, ConfigRef, InputRef, Labels, Moment, Query, SessionRef
-from sessions_app.api.pagination import PageQuery
+from sessions_app.api.pagination import MAX_SEQ, PageQuery, SeqQuery
 from sessions_app.errors import Invalid
+from sessions_app.history.shape import MAX_MESSAGES
 from sessions_app.inputs import Place
 from sessions_app.models import InputState, SessionStatus
 
@@ -46,8 +47,34 @@ class SubmitInput(Body):
     actor: ActorRef | None = None
 
 
+class ImportHistory(Body):
+    """A transcript from elsewhere, to go on from."""
+
+    format: Literal["tenure", "openai", "anthropic"]
+    messages: Annotated[
+        Any,
+        WithJsonSchema(
+            {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MAX_MESSAGES}
+        ),
+        Field(
+            description="tenure: as an export in the format `messages` gives them; openai: messages of Chat "
+            "Completions or input items of Responses; anthropic: messages of the Messages API"
+        ),
+    ]
+
+
+class ForkSession(Body):
+    """Where to branch off: behind the entry `at_seq` of a session, its newest one unless said."""
+
+    session: SessionRef
+    at_seq: Annotated[StrictInt, Field(ge=1, le=MAX_SEQ)] | None = None
+
+
 class StartSession(Body):
-    """Exactly one of `profile` (id or name) and `config`; `input` is the body of a first input."""
+    """Exactly one of `profile` (id or name) and `config`; `input` is the body of a first input.
+
+    A fork without either runs as the session that it is forked from does now.
+    """
 
     profile: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = None
     config: ConfigRef | None = None
@@ -56,14 +83,19 @@ class StartSession(Body):
     metadata: Metadata = {}
     priority: Priority = 0
     input: SubmitInput | None = None
-    history: Annotated[Any, Field(description="not supported yet")] = None
+    history: Annotated[ImportHistory, Field(description="not together with `fork`")] | None = None
     limits: Annotated[Any, Field(description="not supported yet")] = None
-    fork: Annotated[Any, Field(description="not supported yet")] = None
+    fork: ForkSession | None = None
 
     def refuse_unsupported(self) -> None:
-        for field in ("history", "limits", "fork"):
-            if getattr(self, field) is not None:
-                raise Unsupported(field)
+        if self.limits is not None:
+            raise Unsupported("limits")
+
+
+class RewindSession(Body):
+    """An entry of the session's own log to go on behind; 0 is before its first one."""
+
+    to_seq: Annotated[StrictInt, Field(ge=0, le=MAX_SEQ)]
 
 
 class UpdateSession(Body):
@@ -148,6 +180,22 @@ class SessionsQuery(PageQuery):
     archived: Annotated[bool, Field(description="only archived ones, or only others")] | None = None
     created_after: Moment | None = None
     created_before: Moment | None = None
+
+
+class EntriesQuery(SeqQuery):
+    branch: Literal["all", "current"] = Field(
+        "all",
+        description="`current`: only the branch that the session is on, with what it inherits from the session "
+        "it was forked from; `after` and `before` then count places on it, which each entry names",
+    )
+
+
+class ExportQuery(Query):
+    format: Literal["entries", "messages"] = Field(
+        "entries",
+        description="`entries`: the whole session as JSON lines; `messages`: its current branch as one document "
+        "that `history` takes",
+    )
 
 
 class InputsQuery(PageQuery):

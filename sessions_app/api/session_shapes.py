@@ -130,7 +130,7 @@ class InputShape(TypedDict):
 
 
 class EntryShape(TypedDict):
-    """One entry of a log; the shape of `data` follows from `kind`."""
+    """One entry of a log; the shape of `data` follows from `kind`. `place`: on a branch, where one is listed."""
 
     id: EntryId
     session: SessionId
@@ -142,6 +142,7 @@ class EntryShape(TypedDict):
     actor: ActorShape
     created_at: Time
     data: dict[str, Any]
+    place: NotRequired[int]
 
 
 # --- reading ---------------------------------------------------------------------------------------------

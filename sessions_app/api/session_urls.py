@@ -2,6 +2,8 @@
 
 from django.urls import URLPattern, path
 
+from sessions_app.api.branch_views import RetryView, RewindView
+from sessions_app.api.export_view import export
 from sessions_app.api.input_views import (
     CancelInputView,
     DemoteInputView,
@@ -32,6 +34,9 @@ urlpatterns: list[URLPattern] = [
     path("sessions/<str:session>/config", SessionConfigView.as_view()),
     path("sessions/<str:session>/restore", RestoreView.as_view()),
     path("sessions/<str:session>/entries", EntriesView.as_view()),
+    path("sessions/<str:session>/export", export),
+    path("sessions/<str:session>/retry", RetryView.as_view()),
+    path("sessions/<str:session>/rewind", RewindView.as_view()),
     path("sessions/<str:session>/inputs", InputsView.as_view()),
     path("sessions/<str:session>/turns", TurnsView.as_view()),
     path("sessions/<str:session>/wait", wait),

@@ -7,14 +7,15 @@ from django.db.models import Q, QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from sessions_app import branches, control, ids, session_service
 from sessions_app import content as contents
-from sessions_app import control, ids, session_service
 from sessions_app.api import session_shapes as shapes
 from sessions_app.api.base import ApiView
 from sessions_app.api.openapi import operation, page_of, seq_page_of
-from sessions_app.api.pagination import PageQuery, SeqQuery, page, seq_page
+from sessions_app.api.pagination import PageQuery, page, seq_page
 from sessions_app.api.session_requests import (
     ChangeConfig,
+    EntriesQuery,
     NoBody,
     SessionsQuery,
     StartSession,
@@ -22,9 +23,12 @@ from sessions_app.api.session_requests import (
     UpdateSession,
 )
 from sessions_app.errors import Invalid, NotFound
+from sessions_app.history import reading
+from sessions_app.history.reading import History
 from sessions_app.idempotency import Answer
 from sessions_app.inputs import NewInput
 from sessions_app.models import Entry, Session
+from sessions_app.session_service import Fork
 
 
 class SessionDoor(ApiView):
@@ -76,10 +80,15 @@ class SessionsView(SessionDoor):
         creates=True,
     )
     def post(self, request: Request) -> Response:
-        """With `input` it is due at once, else it is idle until somebody speaks."""
+        """With `input` it is due at once, else it is idle until somebody speaks.
+
+        With `history` it goes on from a transcript, with `fork` from an entry of another session; neither makes
+        it speak by itself.
+        """
         body = self.body(StartSession)
         body.refuse_unsupported()
         first = new_input(self, body.input, path="/input") if body.input is not None else None
+        history, fork = _beginning(body)
 
         def effect() -> Answer:
             profile = None
@@ -94,6 +103,8 @@ class SessionsView(SessionDoor):
                 metadata=body.metadata,
                 priority=body.priority,
                 input=first,
+                history=history,
+                fork=fork,
                 actor=self.access.actor,
             )
             return Answer(201, shapes.session(self.session(row.pk)))
@@ -112,6 +123,16 @@ class SessionsView(SessionDoor):
         query = self.query(SessionsQuery)
         rows = _filtered(shapes.session_rows().filter(project_id=self.project), query)
         return Response(page(rows, query, shapes.session, name="sessions"))
+
+
+def _beginning(body: StartSession) -> tuple[History | None, Fork | None]:
+    """What a new session goes on from."""
+    if body.history is not None and body.fork is not None:
+        error = {"path": "/history", "code": "not_allowed", "message": "goes without fork only"}
+        raise Invalid("a session goes on either from history or from a fork", errors=[error])
+    history = reading.parse(body.history.format, body.history.messages) if body.history is not None else None
+    fork = Fork(session=body.fork.session, at_seq=body.fork.at_seq) if body.fork is not None else None
+    return history, fork
 
 
 def _filtered(rows: QuerySet[Session], query: SessionsQuery) -> QuerySet[Session]:
@@ -299,15 +320,37 @@ class EntriesView(SessionDoor):
         "list_entries",
         "Read a session's log",
         tag="sessions",
-        query=SeqQuery,
+        query=EntriesQuery,
         answers={200: seq_page_of(shapes.EntryShape)},
         errors=[404],
     )
     def get(self, request: Request, session: UUID) -> Response:
-        """In rising order: from the start, behind `after`, or the last ones in front of `before`."""
-        query = self.query(SeqQuery)
-        rows = Entry.objects.filter(session_id=self.visible(session))
+        """In rising order: from the start, behind `after`, or the last ones in front of `before`.
+
+        A branch begins with what it inherits, whose entries name their own session and seq. They have places
+        on the branch that count from 1, and `after` and `before` mean those.
+        """
+        query = self.query(EntriesQuery)
+        self.visible(session)
+        if query.branch == "current":
+            return Response(_branch_page(session, query))
+        rows = Entry.objects.filter(session_id=session)
         return Response(seq_page(rows, query, shapes.entry))
+
+
+def _branch_page(session: UUID, query: EntriesQuery) -> dict[str, Any]:
+    segments = branches.of_session(session)
+    first = query.after or 0
+    last = branches.length(segments)
+    if query.before is not None:
+        last = min(last, query.before - 1)
+    backwards = query.before is not None and query.after is None
+    start, end = (max(0, last - query.limit), last) if backwards else (first, min(last, first + query.limit))
+    data = [
+        {**shapes.entry(row), "place": place}
+        for place, row in branches.between(segments, after=start, until=end)
+    ]
+    return {"data": data, "has_more": start > 0 if backwards else end < last}
 
 
 class TurnsView(SessionDoor):

@@ -9,6 +9,7 @@ is settled by the end of the lease).
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
@@ -19,13 +20,13 @@ from django.conf import settings
 from sessions_app import entries, ids, leases, log, steps, tool_port
 from sessions_app.crashpoints import crash_point
 from sessions_app.database import hot_cursor, is_transient, ran_out_of_time
-from sessions_app.engine import calling, compacting, following, plan, retry, structured
+from sessions_app.engine import calling, compacting, following, plan, retry, spending, structured
 from sessions_app.engine.compaction import Because
 from sessions_app.engine.resume import Continue, plan_resume
 from sessions_app.engine.state import READ, SessionState, open_call_places, reload
 from sessions_app.errors import LeaseLost, is_lease_lost
 from sessions_app.log import NewEntry
-from sessions_app.models import EndReason, Session
+from sessions_app.models import BRANCH, EndReason, Session, TurnReason
 from sessions_app.providers.port import Category, ModelCallFailed, Reply, Stop
 from sessions_app.tool_port import Call, Completed, ToolContext, ToolOutcome
 
@@ -116,10 +117,11 @@ class Run:
         await self.holder.in_database(end)
 
     async def _go_on(self) -> None:
-        happened = self._resume() if self.state.turn is not None and self.state.lease_end else _Happened()
+        happened = self._resume() if self._has_to_resume() else _Happened()
         while True:
             draining = self.holder.draining
             gives_way = self.holder.gives_way(self.held_since)
+            self._count(happened)
             self.state.pressure.about_to_save((entry.kind, entry.data) for entry in happened.entries)
             course = following.follow(self.state, may_act=not draining and not gives_way)
             moved = await self._save(happened, course)
@@ -132,6 +134,8 @@ class Run:
                     if not saved:
                         await self._end(EndReason.DRAIN if draining else EndReason.RELEASED)
                     return
+                case following.PlanAgain():
+                    pass
                 case following.CallModel(call_id=call_id):
                     happened = await self._call_model(call_id)
                 case following.Compact(call_id=call_id, because=because):
@@ -139,7 +143,26 @@ class Run:
                 case following.RunTools(start=start):
                     happened = await self._run_tools(start)
 
+    def _count(self, happened: _Happened) -> None:
+        """What is about to be saved is used; what follows is planned with it (R8)."""
+        ended = happened.model_call_end
+        if ended is not None:
+            self.state.meter.take_call(
+                tokens=ended.usage.input_tokens + ended.usage.output_tokens,
+                cost=ended.cost,
+                tool_calls=len(happened.calls),
+                in_turn=ended.turn is not None,
+            )
+
+    def _time_left(self) -> float | None:
+        return self.state.meter.time_left(time.monotonic())
+
     # --- resuming ------------------------------------------------------------------------------------
+
+    def _has_to_resume(self) -> bool:
+        """A turn lost its attempt, or a fork or rewind put the session on a branch nobody has looked at."""
+        left = self.state.lease_end
+        return left is not None and (self.state.turn is not None or left["reason"] == BRANCH)
 
     def _resume(self) -> _Happened:
         """Tell once what the last lease left, and settle orphans that no row stands for (S9)."""
@@ -155,6 +178,8 @@ class Run:
         if isinstance(verdict, Continue):
             # A partial reply at the end (imported ones only; ours are never saved) is no base to go on from.
             state.context.truncate(verdict.keep)
+        if left["reason"] == BRANCH and not repaired:
+            return _Happened(resumed=True)  # whole as it is: nothing to tell
         resumed = entries.session_resumed(
             attempt=state.attempt, reason=left["reason"], repaired=repaired, turn=state.turn
         )
@@ -222,6 +247,9 @@ class Run:
         state.turn, state.turn_count = course.turn, course.turn_count
         if then.turn_end is not None:
             state.crash_count = 0
+            state.meter.end_turn(time.monotonic())
+        if then.turn_start is not None:
+            state.meter.start_turn(time.monotonic())
         if then.turn_end is not None or then.model_call is not None:
             state.failure = None
             state.retry_later = False
@@ -239,8 +267,9 @@ class Run:
         state = self.state
         crash_point("model.before")
         try:
-            request = await calling.request_for(state, call_id, self.holder.in_database)
-            reply = await calling.ask(request)
+            async with spending.in_time(self._time_left()):
+                request = await calling.request_for(state, call_id, self.holder.in_database)
+                reply = await calling.ask(request)
             crash_point("model.after")
             blocks, calls = self._calls_of(reply)
         except ModelCallFailed as failure:
@@ -302,6 +331,7 @@ class Run:
         blocks, calls = tool_port.runtime().prepare(
             state.document, session=state.id, turn=self._turn(), blocks=reply.content
         )
+        calls = spending.refuse_beyond(calls, state.meter.allowed_tool_calls())
         if reply.stop is Stop.TOOL_CALLS and not calls:
             raise ModelCallFailed(
                 "the reply announced tool calls and held none",
@@ -320,6 +350,8 @@ class Run:
         text_id = ids.encode("mcl", call_id)
         verdict = calling.verdict(state, text_id, failure)
         match verdict:
+            case retry.EndTurn(reason=TurnReason.LIMIT):
+                state.failure = None  # the limit itself ends the turn
             case retry.EndTurn():
                 state.failure = plan.Failed(verdict.reason, verdict.error)
             case retry.RetryAfter():
@@ -361,8 +393,9 @@ class Run:
         crash_point("model.before")
         try:
             job = compacting.job_of(state)
-            request = await compacting.request_for(state, call_id, job, self.holder.in_database)
-            reply = await calling.ask(request)
+            async with spending.in_time(self._time_left()):
+                request = await compacting.request_for(state, call_id, job, self.holder.in_database)
+                reply = await calling.ask(request)
             crash_point("model.after")
             data = compacting.checkpoint(state, request, reply, job, because)
         except ModelCallFailed as failure:
@@ -403,6 +436,8 @@ class Run:
                 happened.compaction_over = True
                 text = f"The compaction that was asked for failed: {error['detail']}"
                 happened.entries.append(entries.note(text, turn=state.turn))
+            case retry.EndTurn(reason=TurnReason.LIMIT):
+                state.failure = None  # the limit itself ends the turn
             case retry.EndTurn(reason=reason, error=error):
                 state.failure = plan.Failed(reason, error)
         return happened
@@ -421,10 +456,17 @@ class Run:
         for call in state.calls.values():
             if call.state == "running" and call.id not in known:
                 self.tools[asyncio.create_task(self._run_outside(call))] = call
+        late = []
         for call_id in start:
             call = state.calls[call_id]
-            if call.tool_class == "internal":
+            if call.tool_class != "internal":
+                continue
+            if self._time_left() == 0:
+                late.append(call)
+            else:
                 await self._run_internal(call)
+        if late:
+            return self._too_late(late)
         if not self.tools:
             return _Happened()
         done, _ = await asyncio.wait(self.tools, return_when=asyncio.FIRST_COMPLETED)
@@ -443,13 +485,29 @@ class Run:
             resets_crashes=True,
         )
 
+    def _too_late(self, calls: list[Call]) -> _Happened:
+        """Internal calls that the time limit lets nobody run any more."""
+        results = [Completed(call, call.state, spending.failed(spending.NOT_STARTED)) for call in calls]
+        for call in calls:
+            self.state.calls.pop(call.id, None)
+        self.state.tail = plan.Tail.OWED
+        return _Happened(
+            entries=entries.tool_results((late.call, late.result) for late in results), results=results
+        )
+
     async def _run_outside(self, call: Call) -> ToolOutcome:
         crash_point("tool.before")
         limit = call.time_limit or settings.TENURE.tool_time_limit
+        left = self._time_left()
+        if left == 0:
+            return spending.failed(spending.NOT_STARTED)
+        bound = limit if left is None else min(limit, left + spending.SLACK)
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(bound):
                 outcome = await tool_port.runtime().run_outside(call, self._context(call))
         except TimeoutError:
+            if bound < limit:
+                return spending.failed(spending.STOPPED)
             text = (
                 f"The tool did not finish within its time limit of {limit:g} s and was stopped; "
                 "what it had begun outside may have happened."

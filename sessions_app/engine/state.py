@@ -13,8 +13,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
-from sessions_app import tool_port
+from sessions_app import branches, tool_port
 from sessions_app.engine import compaction, plan, tokens
+from sessions_app.engine.branch_reading import is_plain, read_branch, script_position
 from sessions_app.engine.context import Context, EntryRow
 from sessions_app.engine.measures import measure_of, rule_of
 from sessions_app.engine.pressure import Pressure
@@ -134,7 +135,8 @@ class SessionState:
             self.failures = 0
             self.reduced.clear()
             self.pauses = self.pauses + 1 if data.get("stop") == "paused" else 0
-            self.script_position = data.get("script_next") or self.script_position + 1
+            if data.get("model_call", "") is not None:  # an imported reply played no step of the script
+                self.script_position = data.get("script_next") or self.script_position + 1
             self.tail = self.tail_of(data.get("stop", ""))
             if "invalid_output" in data:
                 self.invalid_outputs += 1
@@ -169,8 +171,12 @@ class SessionState:
 
 
 def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
-    """The states of newly claimed sessions (id -> attempt); five queries for any number of them."""
+    """The states of newly claimed sessions (id -> attempt); five queries for any number of them.
+
+    Each session that was forked or rewound, or has a very long log, costs a few more of its own.
+    """
     states = {}
+    plain = {}
     for row in _rows(claims):
         states[row["id"]] = SessionState(
             id=row["id"],
@@ -186,7 +192,11 @@ def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
             retry_later=row["retry_later"],
             pressure=Pressure(requested=row["compact_requested"]),
         )
-    _read_entries(states)
+        if is_plain(row["head_seq"], row["forked_from_id"], rewound=row["rewound"]):
+            plain[row["id"]] = states[row["id"]]
+        else:
+            _read_branch(states[row["id"]], row["head_seq"])
+    _read_entries(plain)
     _read_inputs(states)
     _read_calls(states)
     return states
@@ -221,6 +231,9 @@ def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
         "crash_count",
         "lease_end",
         "compact_requested",
+        "head_seq",
+        "forked_from_id",
+        "rewound",
         retry_later=later,
     )
 
@@ -240,6 +253,16 @@ def _read_entries(states: Mapping[UUID, SessionState]) -> None:
         else:
             state.append(seq, kind, data)
         state.synced_seq = seq
+
+
+def _read_branch(state: SessionState, head_seq: int) -> None:
+    segments = branches.of_session(state.id, head_seq=head_seq)
+    rows = read_branch(segments, kinds=READ)
+    if "script" in state.document:
+        state.script_position = script_position(segments, rows)
+    for row in rows:
+        state.append(row.seq, row.kind, row.data)
+    state.synced_seq = head_seq
 
 
 def _read_inputs(states: Mapping[UUID, SessionState]) -> None:

@@ -9,6 +9,7 @@ from sessions_app.models.lease import Lease, Liveness, Worker
 from sessions_app.models.model_call import ModelCall, ModelCallState, Purpose
 from sessions_app.models.project import ApiKey, KeyRole, Project, Secret
 from sessions_app.models.session import (
+    BRANCH,
     RESUME_AFTER,
     EndReason,
     Session,
@@ -19,6 +20,7 @@ from sessions_app.models.session import (
 )
 
 __all__ = [
+    "BRANCH",
     "RESUME_AFTER",
     "AgentConfig",
     "AgentProfile",

@@ -33,6 +33,14 @@ class Entry(models.Model):
                 name="entry_follows_its_parent",
             ),
         ]
+        indexes = [
+            # What a branch is found by, among very many entries.
+            models.Index(
+                fields=["session", "seq"],
+                name="entry_landmark",
+                condition=models.Q(kind__in=["branch_moved", "checkpoint"]),
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.session_id}:{self.seq} {self.kind}"

@@ -30,6 +30,9 @@ class EndReason(models.TextChoices):
 # After these the next attempt asks plan_resume what it may build on (S9).
 RESUME_AFTER = frozenset({EndReason.CRASH, EndReason.DRAIN, EndReason.FORCED})
 
+# The same is asked, for this reason, where a fork or a rewind put a session on a branch nobody has looked at.
+BRANCH = "branch"
+
 
 class Session(models.Model):
     """One agent. Locking this row is what makes a write to the session exclusive (L3, S1)."""
@@ -42,6 +45,8 @@ class Session(models.Model):
     parent = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="children")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="forks")
     forked_from_seq = models.BigIntegerField(null=True, blank=True)
+    # Its log holds `branch_moved` entries: the branch is not simply all of it.
+    rewound = models.BooleanField(default=False, db_default=False)
     labels = models.JSONField(default=dict, blank=True)
     metadata = models.JSONField(default=dict, blank=True)
     priority = models.SmallIntegerField(default=0)

@@ -153,7 +153,7 @@ def test_a_wrong_start_says_what_is_wrong(
     assert not Session.objects.exists()
 
 
-@pytest.mark.parametrize("field", ["history", "limits", "fork"])
+@pytest.mark.parametrize("field", ["limits"])
 def test_what_is_not_offered_yet_is_refused_and_not_ignored(
     api: Api, config: AgentConfig, field: str
 ) -> None:
