@@ -24,7 +24,9 @@ def start(*replies: dict[str, Any], texts: tuple[str, ...] = ("hello",), **docum
         "tools": {tool: {} for tool in TOOLS},
         "script": {"replies": list(replies)},
     }
-    config = configs.create_config(project=project, document=written | document).row
+    written |= document
+    written = {part: value for part, value in written.items() if value is not None}
+    config = configs.create_config(project=project, document=written).row
     first, *others = [[{"type": "text", "text": text}] for text in texts]
     session = session_service.start_session(
         project=project, actor=SYSTEM, config=config.pk, input=NewInput(content=first, actor=SYSTEM)
