@@ -53,10 +53,11 @@ _BY_STATUS = {
 
 # Said in words by Anthropic, Google and many compatible servers, in a 400 or 413 without a code of its own.
 _CONTEXT_WORDS = re.compile(
-    r"prompt is too long|maximum context length|context window|context length|context_length|"
+    r"(?:prompt|input) is too long|maximum (?:context|prompt) length|context window|context[ _]length|context limit|"
     r"exceeds? the (?:maximum|available) (?:number of tokens|context)|input token count|"
     r"exceed(?:s|ed)? (?:the )?(?:model'?s )?max(?:imum)? (?:input|prompt|context)|"
-    r"too many (?:input )?tokens",
+    r"token count of \d+ exceeds|exceeded model token limit|prompt exceeds max length|"
+    r"reduce the length of the messages|too many (?:input )?tokens",
     re.IGNORECASE,
 )
 # What also says "too long" and is about one field, not about the context (C58).

@@ -156,6 +156,9 @@ def test_more_than_a_day_ends_the_turn_and_says_when():
         (429, "insufficient_quota", "", Category.QUOTA),
         (400, "invalid_request_error", "prompt is too long: 9 > 8", Category.CONTEXT_TOO_LONG),
         (400, None, "string too long: maximum length 40, got 41", Category.INVALID_REQUEST),
+        (413, None, "<h1>413 Request Entity Too Large</h1>", Category.TOO_LARGE),
+        (413, "request_too_large", "Request exceeds the maximum size", Category.TOO_LARGE),
+        (413, "rate_limit_exceeded", "Request too large on tokens per minute", Category.RATE),
         (400, None, "the value is too long", Category.INVALID_REQUEST),
         (413, None, "", Category.TOO_LARGE),
         (422, None, "", Category.INVALID_REQUEST),
@@ -169,3 +172,28 @@ def test_more_than_a_day_ends_the_turn_and_says_when():
 def test_statuses_and_codes(status, code, detail, category):
     """C48, C58, R3, R5."""
     assert category_of(status, code, detail) is category
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 199000 + 20000 > 200000",
+        "Your input exceeds the context window of this model",
+        "This model's maximum context length is 8192 tokens",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens",
+        "Please reduce the length of the messages or completion",
+        "Input is too long for requested model.",
+        "the request exceeds the available context size",
+        "prompt token count of 200000 exceeds the limit of 128000",
+        "Your request exceeded model token limit: 262144 (requested: 300000)",
+        "Prompt exceeds max length",
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_full_context_is_recognised_in_the_words_of_each_family(said, status):
+    """R5: where there is no code for it."""
+    assert category_of(status, None, said) is Category.CONTEXT_TOO_LONG
+    assert category_of(429, None, said) is Category.RATE
