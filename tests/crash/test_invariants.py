@@ -1,0 +1,143 @@
+"""The list of invariants finds what it is there for: one healthy history, and what each kind of damage is called."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sessions_app import invariants
+from sessions_app.invariants import RULES, Effect, History
+from sessions_app.models import InputState, ModelCall, Session, TurnReason, Worker
+from tests.acceptance import agents
+from tests.processes.workers import Workers
+
+
+def told(history: History) -> list[str]:
+    return [sentence for rule in RULES for sentence in rule(history)]
+
+
+def entry(history: History, kind: str) -> int:
+    return next(at for at, logged in enumerate(history.entries) if logged.kind == kind)
+
+
+def without(kind: str) -> Callable[[History], History]:
+    def damage(history: History) -> History:
+        at = entry(history, kind)
+        return dataclasses.replace(history, entries=[*history.entries[:at], *history.entries[at + 1 :]])
+
+    return damage
+
+
+def doubled(kind: str) -> Callable[[History], History]:
+    def damage(history: History) -> History:
+        at = entry(history, kind)
+        return dataclasses.replace(history, entries=[*history.entries[: at + 1], *history.entries[at:]])
+
+    return damage
+
+
+def of_session(**columns: Any) -> Callable[[History], History]:
+    def damage(history: History) -> History:
+        row = Session.objects.get(pk=history.session.pk)
+        for name, value in columns.items():
+            setattr(row, name, value)
+        return dataclasses.replace(history, session=row)
+
+    return damage
+
+
+def changed(kind: str, **data: Any) -> Callable[[History], History]:
+    def damage(history: History) -> History:
+        entries = list(history.entries)
+        at = entry(history, kind)
+        entries[at] = entries[at]._replace(data=entries[at].data | data)
+        return dataclasses.replace(history, entries=entries)
+
+    return damage
+
+
+def asked_again(history: History) -> History:
+    early = history.model_calls[0]
+    late = ModelCall(session_id=early.session_id, state="interrupted", attempt=1, covers_seq=early.covers_seq)
+    return dataclasses.replace(history, model_calls=[*history.model_calls, late])
+
+
+def effect(times: int, *, rerun_safe: bool = False) -> Callable[[History], History]:
+    def damage(history: History) -> History:
+        call = history.entries[entry(history, "tool_result")].data["tool_call"]
+        return dataclasses.replace(
+            history, effects=[Effect(tool_call=call, times=times, rerun_safe=rerun_safe)]
+        )
+
+    return damage
+
+
+def undelivered(history: History) -> History:
+    history.inputs[0].state = InputState.RECEIVED
+    return history
+
+
+def backwards(history: History) -> History:
+    entries = list(history.entries)
+    at = entry(history, "tool_result")
+    entries[at] = entries[at]._replace(attempt=9)
+    return dataclasses.replace(history, entries=entries)
+
+
+DAMAGE: list[tuple[Callable[[History], History], str]] = [
+    (without("turn_started"), "have gaps"),
+    (doubled("tool_result"), "has 2 results"),
+    (without("tool_result"), "has no result"),
+    (doubled("user_message"), "was delivered 2 times"),
+    (without("user_message"), "was delivered 0 times"),
+    (undelivered, "an input still waits"),
+    (changed("user_message", input="inp_x"), "which does not exist"),
+    (changed("tool_result", outcome="interrupted"), "says"),
+    (changed("tool_result", tool_call="tcl_x"), "a call that nobody made"),
+    (doubled("turn_started"), "starts a turn inside another"),
+    (doubled("turn_ended"), "not the open one"),
+    (changed("turn_ended", reason=TurnReason.LENGTH), "its log says length"),
+    (of_session(model_calls=7), "counts 7 model calls"),
+    (of_session(input_tokens=10_000), "count 10000 input_tokens"),
+    (of_session(tool_calls=7), "counts 7 tool calls"),
+    (of_session(next_seq=99), "the next number is 99"),
+    (of_session(status="running"), "the session is running"),
+    (of_session(attempt=0), "know attempt 1"),
+    (asked_again, "was saved before it"),
+    (backwards, "go back"),
+    (lambda history: dataclasses.replace(history, leased=True), "a lease is left"),
+    (lambda history: dataclasses.replace(history, resumed=(2,)), "[2] should have"),
+    (effect(2), "had its effect 2 times"),
+    (effect(0), "has succeeded without an effect"),
+    (effect(0, rerun_safe=True), "has succeeded without an effect"),
+]
+
+
+@pytest.mark.processes
+def test_damage_is_found_and_health_is_not_reported(workers: Workers) -> None:
+    """Every rule of the shared list, on the rows of a real session."""
+    session = agents.start({"tool_calls": [agents.call("dev_append", file="x")]}, {"text": "Done."})
+    agents.wait_until_at_rest(session, workers.start())
+    assert told(invariants.read(session, resumed=())) == []
+    missed = {}
+    for number, (damage, wanted) in enumerate(DAMAGE):
+        found = told(damage(invariants.read(session)))
+        if not any(wanted in sentence for sentence in found):
+            missed[number, wanted] = found
+    assert missed == {}
+
+
+@pytest.mark.processes
+def test_a_lease_of_a_dead_worker_is_found(workers: Workers) -> None:
+    """Of the whole deployment: leases whose worker is dead, or whose attempt is not the session's."""
+    session = agents.start({"text": "Slow.", "delay": 30})
+    worker = workers.start()
+    agents.wait_until_asking(session)
+    assert invariants.check_workers() == []
+    worker.kill()
+    Worker.objects.update(dead=True)
+    (sentence,) = invariants.check_workers()
+    assert "is dead" in sentence
+    Session.objects.filter(pk=session).update(attempt=7)
+    assert any("another attempt" in sentence for sentence in invariants.check_workers())
