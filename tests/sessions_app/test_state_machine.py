@@ -34,7 +34,7 @@ from sessions_app.entry_kinds import SYSTEM
 from sessions_app.errors import Conflict
 from sessions_app.inputs import NewInput
 from sessions_app.invariants import check_session, check_workers
-from sessions_app.models import Delivery, Input, InputState, Lease, Session
+from sessions_app.models import Delivery, Entry, Input, InputState, Lease, Session
 from sessions_app.sweeper import Sweeper
 from tests import factories
 
@@ -61,7 +61,7 @@ DOCUMENT = {
     "model": {"provider": "scripted", "name": "machine"},
     "tools": {
         "set_label": {}, "dev_append": {}, "dev_lookup": {},
-        "ticket": {"class": "custom", "description": "File a ticket.", "parameters": {"type": "object"}},
+        "ticket": {"class": "custom", "description": "File a ticket.", "input_schema": {"type": "object"}},
     },
     "script": SCRIPT,
 }  # fmt: skip
@@ -320,10 +320,12 @@ def test_whatever_happens_in_whatever_order_every_session_stays_whole():
             run_state_machine_as_test(
                 Sessions,
                 settings=hypothesis_settings(
-                    max_examples=6,
+                    max_examples=8,
                     stateful_step_count=25,
                     deadline=None,
                     database=None,
                     suppress_health_check=list(HealthCheck),
                 ),
             )
+    kinds = set(Entry.objects.values_list("kind", flat=True))
+    assert {"tool_result", "session_resumed", "retry_scheduled", "turn_ended"} <= kinds, "it did not get far"
