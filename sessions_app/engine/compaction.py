@@ -12,7 +12,8 @@ that says up to which entry it speaks; nothing is deleted, the log keeps every w
 4. `helps` judges the result. A summary that does not shorten the context is no checkpoint: the turn ends with
    a clear error instead of compacting for ever.
 
-By estimate a session is compacted only after something was said since the last checkpoint. If the context is
+By estimate a session is compacted only after something was said since the last checkpoint, and only where that
+covers enough to matter: a request that is mostly one large message is sent as it is. If the context is
 still too long directly behind one, only the provider can tell whether it fits; when it refuses, the next
 compaction keeps less, until there is nothing left to cover.
 """
@@ -30,6 +31,8 @@ from sessions_app.text import cut_head_tail
 
 AT = 0.8
 KEEP_RECENT = 0.2
+WORTH = 0.1
+"""Share of a request that has to be coverable for an estimate to have it compacted: less would not help."""
 MOST_OVERFLOWS = 4
 """How often a request for a summary may itself be too long; each time it is made half as long."""
 
@@ -124,6 +127,14 @@ def cut_point(messages: Sequence[Message], sizes: Sequence[int], keep: float) ->
     return cuts[-1] if cuts else None
 
 
+def cut_of(
+    messages: Sequence[Message], sizes: Sequence[int], *, frame: int, ratio: float, rule: Rule
+) -> int | None:
+    """`cut_point` by a config's rule."""
+    # A share of what is there, where that is less than the window: else asking for it would change nothing.
+    return cut_point(messages, sizes, rule.keep_recent * min(rule.window / ratio, frame + sum(sizes)))
+
+
 def plan(
     messages: Sequence[Message],
     sizes: Sequence[int],
@@ -138,10 +149,7 @@ def plan(
     `frame` is what goes out beside the messages, `overflows` how often the request for this summary was
     itself refused as too long.
     """
-    size = sum(sizes)
-    # A share of what is there, where that is less than the window: else asking for it would change nothing.
-    keep = rule.keep_recent * min(rule.window / ratio, frame + size)
-    cut = cut_point(messages, sizes, keep)
+    cut = cut_of(messages, sizes, frame=frame, ratio=ratio, rule=rule)
     if cut is None:
         return None
     room = rule.limit / ratio - tokens.of_text(INSTRUCTIONS)
@@ -149,7 +157,7 @@ def plan(
     return Job(
         cut=cut,
         text=request_text(messages[:cut], limit),
-        before=round((frame + size) * ratio),
+        before=round((frame + sum(sizes)) * ratio),
         covered=round(sum(sizes[:cut]) * ratio),
     )
 

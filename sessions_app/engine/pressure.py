@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sessions_app.engine import tokens
-from sessions_app.engine.compaction import Because, Rule
+from sessions_app.engine.compaction import WORTH, Because, Rule
 
 COMPACTION = "compaction"
 """The purpose of a model call that asks for a summary; the other is `reply`."""
@@ -73,18 +73,19 @@ class Pressure:
             if kind in {"user_message", "assistant_message", "tool_result"}
         )
 
-    def why(self, *, rule: Rule, size: int, new: int, can_cut: Callable[[], bool]) -> Because | None:
+    def why(self, *, rule: Rule, size: int, new: int, covered: Callable[[], int | None]) -> Because | None:
         """Whether the next model call waits for a compaction.
 
-        `size` is the estimate of a request as things are, `new` of what is delivered with the call.
+        `size` is the estimate of a request as things are, `new` of what is delivered with the call; `covered` says
+        how much of it a summary would stand for, None where it can stand for nothing.
 
-        Where nothing can be cut the model is asked all the same: an estimate is no reason to refuse to try.
+        Where nothing can be covered the model is asked all the same: an estimate is no reason to refuse to try.
         """
         if self.requested:
-            return Because.REQUESTED if can_cut() else Because.IN_VAIN
+            return Because.IN_VAIN if covered() is None else Because.REQUESTED
         if self.overflowed:
-            return Because.OVERFLOW if can_cut() else None
+            return None if covered() is None else Because.OVERFLOW
         new += self.pending
-        if (self.grown or new) and (size + new) * self.ratio >= rule.limit and can_cut():
-            return Because.ESTIMATE
+        if (self.grown or new) and (size + new) * self.ratio >= rule.limit:
+            return Because.ESTIMATE if (covered() or 0) >= WORTH * (size + new) else None
         return None

@@ -106,8 +106,19 @@ class SessionState:
             rule=rule_of(self.document, measure),
             size=measure.frame + self.context.tokens,
             new=new,
-            can_cut=lambda: compaction.cut_point(self.context.messages, self.context.sizes, 0.0) is not None,
+            covered=self._coverable,
         )
+
+    def _coverable(self) -> int | None:
+        measure = measure_of(self.config_id, self.document)
+        cut = compaction.cut_of(
+            self.context.messages,
+            self.context.sizes,
+            frame=measure.frame,
+            ratio=self.pressure.ratio,
+            rule=rule_of(self.document, measure),
+        )
+        return None if cut is None else sum(self.context.sizes[:cut])
 
     def compaction_job(self) -> compaction.Job | None:
         """What a compaction covers now, and what it asks."""

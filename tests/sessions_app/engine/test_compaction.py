@@ -225,9 +225,18 @@ RULE = Rule(window=1000)
 def test_why_a_session_is_compacted(pressure, size, new, expected):
     """R5"""
     asked = Pressure(**pressure)
-    assert asked.why(rule=RULE, size=size, new=new, can_cut=lambda: True) is expected
+    assert asked.why(rule=RULE, size=size, new=new, covered=lambda: 400) is expected
     in_vain = Because.IN_VAIN if asked.requested else None
-    assert asked.why(rule=RULE, size=size, new=new, can_cut=lambda: False) is in_vain
+    assert asked.why(rule=RULE, size=size, new=new, covered=lambda: None) is in_vain
+
+
+def test_an_estimate_is_no_reason_to_summarize_what_is_short() -> None:
+    """A request that is mostly one large message would stay as long; the provider says whether it fits."""
+    pressure = Pressure(grown=True)
+    assert pressure.why(rule=RULE, size=900, new=0, covered=lambda: 90) is Because.ESTIMATE
+    assert pressure.why(rule=RULE, size=900, new=0, covered=lambda: 89) is None
+    pressure.overflowed = True
+    assert pressure.why(rule=RULE, size=900, new=0, covered=lambda: 1) is Because.OVERFLOW
 
 
 def failed(**data: Any) -> tuple[str, dict[str, Any]]:
