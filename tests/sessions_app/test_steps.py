@@ -1,5 +1,7 @@
 """The step commit: all or nothing, fenced, shared, and never written twice."""
 
+from decimal import Decimal
+
 import psycopg
 import pytest
 from django.db import connection
@@ -8,7 +10,7 @@ from sessions_app import entries, ids, leases, steps
 from sessions_app.due import Due
 from sessions_app.errors import LeaseLost
 from sessions_app.log import NewEntry
-from sessions_app.models import Entry, Lease, ModelCall, ModelCallState, Session, TurnStatus
+from sessions_app.models import Entry, Lease, ModelCall, ModelCallState, Session, Turn, TurnStatus
 from sessions_app.providers.port import Usage
 from sessions_app.tool_port import Call, Completed, ToolOutcome
 from tests import factories
@@ -370,3 +372,40 @@ def test_text_that_cannot_be_stored_is_replaced_on_its_way_into_the_log(worker):
     steps.commit_steps(worker.pk, [write(session, entries=(NewEntry(kind="note", data=data),))])
     stored = Entry.objects.get(session=session).data
     assert stored == {"text": "a\ufffdb \ufffd c", "ke\ufffdy": None, "kept": "\\u0000"}
+
+
+def ends_call(session, state="succeeded", *, cost=None, added=None):
+    """The step in which a model call ends that cost so much."""
+    call = started_call(session)
+    end = steps.ModelCallEnd(id=call.id, turn=session.turn_id, state=state, cost=cost, cost_added=added)
+    return call, write(session, entries=(note(),), model_call_end=end)
+
+
+@pytest.mark.parametrize(
+    ("calls", "total"),
+    [
+        ([("succeeded", "0.25", "0.25"), ("succeeded", "0.5", "0.5")], "0.75"),
+        ([("failed", None, "0"), ("succeeded", "0.5", "0.5")], "0.5"),
+        ([("failed", "0", "0")], "0"),
+        ([("succeeded", "0.5", "0.5"), ("succeeded", None, None), ("succeeded", "0.5", "0.5")], None),
+        ([("succeeded", None, None), ("succeeded", "0.5", "0.5")], None),
+        ([], None),
+    ],
+)
+def test_costs_are_summed_and_what_is_unknown_stays_unknown(worker, calls, total):
+    """R7: on the call, the turn and the session, in the statements that end the call."""
+    session = factories.running(worker)
+    for state, cost, added in calls:
+        amounts = {name: value and Decimal(value) for name, value in (("cost", cost), ("added", added))}
+        call, step = ends_call(session, state, **amounts)
+        (saved,) = steps.commit_steps(worker.pk, [step])
+        assert isinstance(saved, steps.Saved)
+        call.refresh_from_db()
+        assert call.cost == amounts["cost"]
+        assert call.ended_at is not None
+    expected = None if total is None else Decimal(total)
+    assert factories.reread(session).cost == expected
+    assert Turn.objects.get(pk=session.turn_id).cost == expected
+    # A step without a call leaves them alone.
+    steps.commit_steps(worker.pk, [write(session, entries=(note(),))])
+    assert factories.reread(session).cost == expected

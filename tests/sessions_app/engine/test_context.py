@@ -87,6 +87,15 @@ def test_a_path_with_a_ring_ends():
             {"role": "checkpoint", "content": HEADING + "So far."},
         ),
         (entry(1, "note", text="n"), {"role": "note", "content": "n"}),
+        (entry(1, "note", text="n", to_model=True), {"role": "user", "content": "n"}),
+        (
+            entry(
+                1, "turn_ended", status="failed", reason="auth", error={"code": "auth", "detail": "no key"}
+            ),
+            {"role": "summary", "content": "(The turn before this ended with an error: no key)"},
+        ),
+        (entry(1, "turn_ended", status="succeeded", reason="done", error=None), None),
+        (entry(1, "turn_ended", status="cancelled", reason="cancelled", error=None), None),
         (entry(1, "turn_started", number=1), None),
         (entry(1, "session_created"), None),
     ],
@@ -200,3 +209,23 @@ def test_media_are_listed_once_and_filled_in():
         inline,
     ]
     assert messages == before
+
+
+def test_forgotten_reasoning_leaves_what_came_of_it():
+    """A38: with nothing that names what the provider has stored; what comes later keeps its own."""
+    said = {**TEXT, "provider": "openai", "details": {"id": "msg_1"}}
+    rows = [
+        entry(1, "user_message", content="hi"),
+        entry(2, "assistant_message", content=[THOUGHT, said, CALL], stop="tool_calls", provider="openai"),
+    ]
+    before = copy.deepcopy(rows)
+    context = Context.of(rows)
+    estimate = context.tokens
+    context.forget_reasoning()
+    text, call = context.messages[1]["content"]
+    assert text == TEXT
+    assert call["id"] == "c1"
+    assert rows == before
+    assert context.tokens == sum(context.sizes) < estimate
+    context.append(entry(3, "assistant_message", content=[THOUGHT], stop="done", provider="openai"))
+    assert context.messages[2]["content"][0]["signature"] == "s"

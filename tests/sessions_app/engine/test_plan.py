@@ -141,6 +141,23 @@ def view(**parts):
             id="I2: steering continues the turn",
         ),
         pytest.param(view(tail=Tail.LENGTH), EndTurn("succeeded", "length"), id="A43: length is a success"),
+        pytest.param(
+            view(tail=Tail.INVALID_OUTPUT, output_problem="at /n: too big", inputs=[QUEUED]),
+            EndTurn(
+                "failed",
+                "invalid_output",
+                {
+                    "code": "invalid_output",
+                    "detail": "the answer does not fit the output schema, also when asked again: at /n: too big",
+                },
+            ),
+            id="an answer that does not fit, for the last time",
+        ),
+        pytest.param(
+            view(tail=Tail.INVALID_OUTPUT, output_problem="at /n: too big", inputs=[STEERING]),
+            CallModel((THREE,)),
+            id="I2: steering continues the turn all the same",
+        ),
         pytest.param(view(failure=RETRY), BackOff(RETRY), id="a failed call backs off"),
         pytest.param(
             view(failure=RETRY, inputs=[QUEUED]), BackOff(RETRY), id="R6: queued input moves no retry"
