@@ -19,6 +19,7 @@ from sessions_app.providers.port import ModelRequest, Reply
 from tests import factories
 from tests.acceptance import agents
 from tests.sessions_app.engine.in_process import working
+from tests.sessions_app.test_claims import bulk
 from tests.staging import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -293,3 +294,20 @@ def test_a_place_that_a_stopping_worker_leaves_is_taken_by_another(
             first.close()
             eventually(lambda: agents.said(back) == ["second"], within=15)
     assert agents.said(held) == ["first"]
+
+
+def test_a_crowd_of_ten_thousand_does_not_hold_up_the_single_session_of_another_project(
+    settings: Any,
+) -> None:
+    """Fairness: its model is asked within a second, while one worker goes through the crowd at full speed."""
+    crowd = factories.config(
+        document={"instructions": "Be brief.", "model": {"provider": "scripted", "name": "x"}}
+    )
+    bulk(crowd, 10_000, seconds=-3600, priority=-100)
+    waiting = Session.objects.filter(project=crowd.project_id, status="queued")
+    with working(settings):
+        eventually(lambda: waiting.count() < 9_900, within=15)
+        single = agents.start({"text": "here"})
+        call = eventually(lambda: ModelCall.objects.filter(session_id=single).first(), within=15)
+        assert waiting.exists()
+    assert (call.started_at - agents.row(single).created_at).total_seconds() < 1
