@@ -143,6 +143,13 @@ class TenureSettings:
     crash_limit: int = _setting(
         5, _integer, "crashes of one turn after which it ends as failed", low=1, high=100
     )
+    crash_suspect_from: int = _setting(
+        2,
+        _integer,
+        "crashes in a row from which a session is a suspect: a worker runs one at a time",
+        low=1,
+        high=100,
+    )
     tool_time_limit: float = _setting(600.0, _duration, "time limit of an outside tool", low=0.05, high=86400)
     tool_output_limit: int = _setting(
         100_000,

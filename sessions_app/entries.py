@@ -5,7 +5,17 @@ from typing import Any
 from uuid import UUID
 
 from sessions_app import ids
-from sessions_app.entry_kinds import Actor, Blocks, ToolResult, TurnEnded, TurnStarted, UserMessage
+from sessions_app.engine.limits import Near, Reached
+from sessions_app.entry_kinds import (
+    Actor,
+    Blocks,
+    LimitReached,
+    LimitWarning,
+    ToolResult,
+    TurnEnded,
+    TurnStarted,
+    UserMessage,
+)
 from sessions_app.log import NewEntry
 from sessions_app.tool_port import INTERRUPTED, Call, ToolOutcome
 
@@ -77,3 +87,13 @@ def session_waiting(waiting_on: Sequence[dict[str, Any]], *, turn: UUID | None) 
 def session_resumed(*, attempt: int, reason: str, repaired: Sequence[str], turn: UUID | None) -> NewEntry:
     data = {"attempt": attempt, "reason": reason, "repaired_tool_calls": list(repaired)}
     return NewEntry(kind="session_resumed", data=data, turn=turn)
+
+
+def limit_warning(near: Near, *, turn: UUID | None) -> NewEntry:
+    data = LimitWarning(limit=near.limit, used=near.used, of=near.of)
+    return NewEntry(kind="limit_warning", data=data, turn=turn)
+
+
+def limit_reached(reached: Reached, *, turn: UUID | None) -> NewEntry:
+    data = LimitReached(limit=reached.limit, used=reached.used, of=reached.of)
+    return NewEntry(kind="limit_reached", data=data, turn=turn)

@@ -99,6 +99,7 @@ class SessionCreated(TypedDict):
     profile: str | None
     name: str
     labels: dict[str, str]
+    limits: NotRequired[dict[str, Any]]
     forked_from: NotRequired[dict[str, Any]]
     imported: NotRequired[dict[str, Any]]
     repaired_tool_calls: NotRequired[list[str]]

@@ -31,7 +31,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
 
-from sessions_app import entries, ids, log, tool_port, wakeups
+from sessions_app import crashes, entries, ids, log, tool_port, wakeups
 from sessions_app.database import hot_cursor
 from sessions_app.errors import Conflict, LeaseLost, NotFound, WorkerDead
 from sessions_app.models import (
@@ -43,13 +43,10 @@ from sessions_app.models import (
     ModelCallState,
     Session,
     SessionStatus,
-    TurnReason,
-    TurnStatus,
     Worker,
 )
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.scheduling import reschedule
-from sessions_app.turns import drop_compaction_locked, end_turn_locked
 from sessions_app.version import VERSION
 
 logger = structlog.get_logger(__name__)
@@ -163,7 +160,7 @@ def mark_dead(*, worker: int, only_if_expired: bool = False) -> bool:
         ):
             return False
         if not row.dead:
-            Worker.objects.filter(pk=worker).update(dead=True)
+            Worker.objects.filter(pk=worker).update(dead=True, suspect=crashes.suspect_of(worker))
             logger.info("worker.dead", worker=worker, owner=row.owner)
         return True
 
@@ -193,6 +190,12 @@ def end_leases_of(*, worker: int, reason: str) -> int:
 
 # --- claiming --------------------------------------------------------------------------------------------
 
+_SUSPECT_HELD = """
+    SELECT EXISTS (
+        SELECT FROM sessions_app_lease l WHERE l.worker_id = %(worker)s
+        AND (SELECT s.crash_count FROM sessions_app_session s WHERE s.id = l.session_id) >= %(suspect_from)s
+    ) AS held"""
+
 # Projects with due sessions take turns: the recursive part hops through the partial index from one (project,
 # priority) to the next, the lateral part takes the first few due ones of each, and the row number deals them out
 # in rounds (L2). So sessions that wait for a later time are never read, however many there are; the clock stands
@@ -200,6 +203,8 @@ def end_leases_of(*, worker: int, reason: str) -> int:
 # Rows are looked up and locked one by one in the order of the rounds, until there are enough: a competing claim
 # skips the locked ones and finds the next. The LIMITs and arrays leave the planner no choice but the indexes,
 # whatever it believes about the table: a hash join here would read every session.
+# Of the sessions that are suspected of killing workers (R9) it takes the first, and none while this worker holds
+# one; whether it does is looked up only where a suspect is due.
 # A project's limit: `project` counts what runs in this statement's snapshot, which a claim that commits right now
 # is not in. So `guarded` locks the project's row, whose newest version it then sees, and goes on only if no claim
 # was counted there since; a project that was too busy for that is reported as passed over, and looked at again.
@@ -208,6 +213,7 @@ WITH RECURSIVE worker AS (
     SELECT id FROM sessions_app_worker WHERE id = %(worker)s AND NOT dead AND NOT draining FOR KEY SHARE
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
+), suspect AS MATERIALIZED ({suspect}
 ), bucket (project_id, priority) AS (
     (SELECT project_id, priority FROM sessions_app_session WHERE wake_at IS NOT NULL
      ORDER BY project_id, priority LIMIT 1)
@@ -225,11 +231,13 @@ WITH RECURSIVE worker AS (
         FROM sessions_app_project q WHERE q.id = due.project_id LIMIT 1) p
 ), candidate AS MATERIALIZED (
     SELECT due.id, due.wake_at, project.id AS project_id, project.claims, project.room,
-        row_number() OVER (PARTITION BY project.id ORDER BY bucket.priority, due.wake_at) AS round
+        row_number() OVER (PARTITION BY project.id ORDER BY bucket.priority, due.wake_at) AS round,
+        due.suspect, row_number() OVER (PARTITION BY due.suspect ORDER BY bucket.priority, due.wake_at) AS place
     FROM project JOIN bucket ON bucket.project_id = project.id CROSS JOIN LATERAL (
-        SELECT s.id, s.wake_at FROM sessions_app_session s
+        SELECT s.id, s.wake_at, s.crash_count >= %(suspect_from)s AS suspect FROM sessions_app_session s
         WHERE s.project_id = bucket.project_id AND s.priority = bucket.priority
             AND s.wake_at <= (SELECT now FROM clock)
+            AND (s.crash_count < %(suspect_from)s OR NOT (SELECT held FROM suspect))
         ORDER BY s.wake_at LIMIT least(%(look)s, project.room)) due
     WHERE project.room IS NULL OR project.room > 0
 ), guarded AS MATERIALIZED (
@@ -240,7 +248,9 @@ WITH RECURSIVE worker AS (
     WHERE EXISTS (SELECT FROM worker)
 ), picked AS MATERIALIZED (
     SELECT free.id FROM (
-        SELECT id FROM candidate WHERE room IS NULL OR round <= room AND project_id IN (SELECT id FROM guarded)
+        SELECT id FROM candidate
+        WHERE (NOT suspect OR place = 1)
+            AND (room IS NULL OR round <= room AND project_id IN (SELECT id FROM guarded))
         ORDER BY round, wake_at) candidate
     CROSS JOIN LATERAL (
         SELECT s.id FROM sessions_app_session s
@@ -265,15 +275,22 @@ UNION ALL
  WHERE room IS NOT NULL AND project_id NOT IN (SELECT id FROM guarded)
      AND EXISTS (SELECT FROM worker) AND (SELECT count(*) FROM taken) < %(limit)s
  LIMIT 1)
-"""
+""".replace("{suspect}", _SUSPECT_HELD)
 _LOOKS = 3  # at projects whose limit others were using up at the same moment; then the next poll looks
 
 _CLAIM_BY_ID = """
 WITH worker AS (
     SELECT id FROM sessions_app_worker WHERE id = %(worker)s AND NOT dead AND NOT draining FOR KEY SHARE
+), suspect AS MATERIALIZED ({suspect}
+), wanted AS MATERIALIZED (
+    SELECT s.id, s.crash_count >= %(suspect_from)s AS suspect,
+        row_number() OVER (PARTITION BY s.crash_count >= %(suspect_from)s ORDER BY s.id) AS place
+    FROM sessions_app_session s WHERE s.id = ANY(%(sessions)s) AND s.wake_at <= clock_timestamp()
 ), picked AS MATERIALIZED (
     SELECT s.id FROM sessions_app_session s
-    WHERE s.id = ANY(%(sessions)s) AND s.wake_at <= clock_timestamp() AND EXISTS (SELECT FROM worker)
+    WHERE s.id = ANY(ARRAY(
+            SELECT id FROM wanted WHERE NOT suspect OR (place = 1 AND NOT (SELECT held FROM suspect))))
+        AND s.wake_at <= clock_timestamp() AND EXISTS (SELECT FROM worker)
         AND NOT EXISTS (SELECT FROM sessions_app_lease l WHERE l.session_id = s.id)
     ORDER BY s.id LIMIT %(limit)s FOR UPDATE OF s SKIP LOCKED
 ), taken AS (
@@ -282,26 +299,26 @@ WITH worker AS (
 )
 INSERT INTO sessions_app_lease (session_id, worker_id, attempt)
 SELECT taken.id, %(worker)s, taken.attempt FROM taken RETURNING session_id, attempt
-"""
+""".replace("{suspect}", _SUSPECT_HELD)
 
 
 def claim(*, worker: int, limit: int, sessions: Sequence[UUID] | None = None) -> list[Claimed]:
     """Take up to `limit` due sessions, or those of `sessions` that are due; one short transaction.
 
-    A session with a lease is never taken, however old the lease (L2). A dead or draining worker gets none. What
-    a project may run at once is kept to, except by id.
+    A session with a lease is never taken, however old the lease (L2). A dead or draining worker gets none, and
+    none gets a second suspect (R9). What a project may run at once is kept to, except by id.
     """
+    wanted: dict[str, Any] = {"worker": worker, "suspect_from": settings.TENURE.crash_suspect_from}
     with hot_cursor() as cursor:
         if sessions is not None:
-            wanted = {"worker": worker, "limit": limit, "sessions": list(sessions)}
-            cursor.execute(_CLAIM_BY_ID, wanted)
+            cursor.execute(_CLAIM_BY_ID, wanted | {"limit": limit, "sessions": list(sessions)})
             return [Claimed(session, attempt) for session, attempt in cursor.fetchall()]
         taken: list[Claimed] = []
         for _ in range(_LOOKS):
             room = limit - len(taken)
             # Looking at more than it takes leaves something for those who look at the same moment.
-            look = {"worker": worker, "limit": room, "look": 2 * room + 8}
-            cursor.execute(_CLAIM, look | {"max_running": settings.TENURE.project_max_running})
+            look = {"limit": room, "look": 2 * room + 8, "max_running": settings.TENURE.project_max_running}
+            cursor.execute(_CLAIM, wanted | look)
             rows = cursor.fetchall()
             found = [Claimed(*row) for row in rows if row[0] is not None]
             taken += found
@@ -394,10 +411,8 @@ def end_lease_locked(
         log.append(session, *entries.tool_results(settled.results), attempt=lease.attempt)
     if reason in RESUME_AFTER and session.turn_id is not None:
         _remember_end(session, reason=reason, attempt=lease.attempt, settled=settled)
-    if reason == EndReason.CRASH and session.turn_id is None and session.compact_requested:
-        _count_crash_of_compaction(session)
-    elif reason == EndReason.CRASH:
-        _count_crash(session)
+    if reason == EndReason.CRASH and crashes.counts(session, lease.worker):
+        crashes.count(session, lease.worker)
     # Not saved with the session below: its worker learns of the end through its own wake-up.
     wakeups.on_lease_end(worker=lease.worker_id, session=session.id)
     logger.info(
@@ -419,34 +434,6 @@ def _remember_end(session: Session, *, reason: str, attempt: int, settled: tool_
         "attempt": attempt,
         "settled": before + [ids.encode("tcl", call.id) for call in calls],
     }
-
-
-def _count_crash(session: Session) -> None:
-    """One more crash; at the limit an open turn ends, so that it cannot kill workers for ever (R9).
-
-    Also before a turn has begun: what kills the worker that reads it must not be claimed for ever either.
-    """
-    session.crash_count += 1
-    limit = settings.TENURE.crash_limit
-    if session.crash_count < limit:
-        return
-    closed = tool_port.runtime().close(session.id, reason="crash_limit")
-    log.append(session, *entries.tool_results(closed.results))
-    end_turn_locked(
-        session,
-        status=TurnStatus.FAILED,
-        reason=TurnReason.CRASH_LIMIT,
-        error={"code": "crash_limit", "detail": f"its worker died {limit} times while this turn ran"},
-    )
-    session.crash_count = limit  # inherited input waits until somebody resets it
-
-
-def _count_crash_of_compaction(session: Session) -> None:
-    """The same between turns, where all there can be is a compaction somebody asked for."""
-    session.crash_count += 1
-    if session.crash_count >= settings.TENURE.crash_limit:
-        drop_compaction_locked(session, because=f"its worker died {session.crash_count} times")
-        session.crash_count = 0
 
 
 def release(session_id: UUID, *, worker: int, attempt: int) -> bool:
@@ -481,3 +468,33 @@ def steal(session_id: UUID, *, worker: int) -> Claimed:
         session.save()
         Lease.objects.create(session=session, worker_id=worker, attempt=session.attempt)
     return Claimed(session.id, session.attempt)
+
+
+# --- a worker that lives after all -----------------------------------------------------------------------
+
+
+def take_back_crashes(*, worker: int) -> int:
+    """`worker` was declared dead, and its process has come back: what it held did not crash (R9).
+
+    Returns how many sessions got a crash taken off. Called by the process itself, which has aborted all that ran
+    under that number, once it is registered under a new one.
+    """
+    Worker.objects.filter(pk=worker).update(came_back=True)  # ends from here on count nothing
+    for session_id in list(Lease.objects.filter(worker_id=worker).values_list("pk", flat=True)):
+        # Whoever else ends it right now holds the session's lock; behind it, all that could count has counted.
+        end_lease(session_id, reason=EndReason.CRASH, worker=worker)
+    blamed = Session.objects.filter(crash_count__gt=0, crashed_with__contains=[worker])
+    taken = 0
+    for session_id in list(blamed.order_by("pk").values_list("pk", flat=True)):
+        with transaction.atomic(durable=not connection.in_atomic_block):
+            session = lock_session(session_id)
+            if session is None or not crashes.take_back(session, worker):
+                continue
+            if not Lease.objects.filter(pk=session_id).exists():
+                reschedule(session)  # it may have waited on the crash limit
+            session.save()
+            wakeups.after_commit(session)
+            taken += 1
+    if taken:
+        logger.info("crashes.taken_back", worker=worker, sessions=taken)
+    return taken

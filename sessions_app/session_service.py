@@ -45,6 +45,7 @@ def start_session(
     labels: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     priority: int = 0,
+    limits: Mapping[str, Any] | None = None,
     input: NewInput | None = None,  # noqa: A002 - the noun of the field
     history: History | None = None,
     fork: Fork | None = None,
@@ -60,8 +61,10 @@ def start_session(
         parent, forked_from_seq = _forked(project, fork) if fork is not None else (None, None)
         if parent is not None and config is None and profile is None:
             config_id, profile = parent.config_id, parent.profile_id
+            own_limits = dict(limits) if limits is not None else parent.limits
         else:
             config_id = _config_of(project, config, profile)
+            own_limits = dict(limits) if limits is not None else None
         imported = _imported(project, history, actor) if history is not None else None
         kept = None
         if input is not None:
@@ -75,6 +78,7 @@ def start_session(
             labels=clean_json(dict(labels or {})),
             metadata=clean_json(dict(metadata or {})),
             priority=priority,
+            limits=own_limits,
             forked_from=parent,
             forked_from_seq=forked_from_seq,
             # Where it was forked from, calls may be without their results: its first attempt looks (S9).
@@ -86,6 +90,8 @@ def start_session(
             name=session.name,
             labels=session.labels,
         )
+        if own_limits is not None:
+            data["limits"] = own_limits
         if parent is not None and forked_from_seq is not None:
             data["forked_from"] = {"session": ids.encode("ses", parent.pk), "seq": forked_from_seq}
         if history is not None and imported is not None:

@@ -6,23 +6,13 @@ from django.conf import settings
 from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from sessions_app.agent_config.document import Limits
 from sessions_app.api.fields import ActorRef, Body, ConfigRef, InputRef, Labels, Moment, Query, SessionRef
 from sessions_app.api.pagination import MAX_SEQ, PageQuery, SeqQuery
 from sessions_app.errors import Invalid
 from sessions_app.history.shape import MAX_MESSAGES
 from sessions_app.inputs import Place
 from sessions_app.models import InputState, SessionStatus
-
-
-class Unsupported(Invalid):
-    """This deployment does not offer this yet."""
-
-    code = "unsupported"
-
-    def __init__(self, field: str) -> None:
-        error = {"path": f"/{field}", "code": "unsupported", "message": "not supported yet"}
-        super().__init__(f"/{field}: not supported yet", errors=[error])
-
 
 SessionName = Annotated[StrictStr, Field(max_length=200)]
 Priority = Annotated[StrictInt, Field(ge=-100, le=100, description="lower goes first")]
@@ -84,12 +74,8 @@ class StartSession(Body):
     priority: Priority = 0
     input: SubmitInput | None = None
     history: Annotated[ImportHistory, Field(description="not together with `fork`")] | None = None
-    limits: Annotated[Any, Field(description="not supported yet")] = None
+    limits: Annotated[Limits | None, Field(description="each one given replaces that of the config")] = None
     fork: ForkSession | None = None
-
-    def refuse_unsupported(self) -> None:
-        if self.limits is not None:
-            raise Unsupported("limits")
 
 
 class RewindSession(Body):

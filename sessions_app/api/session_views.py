@@ -86,7 +86,6 @@ class SessionsView(SessionDoor):
         it speak by itself.
         """
         body = self.body(StartSession)
-        body.refuse_unsupported()
         first = new_input(self, body.input, path="/input") if body.input is not None else None
         history, fork = _beginning(body)
 
@@ -102,6 +101,7 @@ class SessionsView(SessionDoor):
                 labels=body.labels,
                 metadata=body.metadata,
                 priority=body.priority,
+                limits=body.limits.model_dump(exclude_unset=True) if body.limits is not None else None,
                 input=first,
                 history=history,
                 fork=fork,

@@ -5,6 +5,7 @@ lets go, so that a reply, the end of its turn and the start of the next one are 
 ids; nothing here changes the state, `apply` does once the step is saved.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from sessions_app import entries, ids, steps
 from sessions_app.due import Due
 from sessions_app.engine import plan
 from sessions_app.engine.compaction import Because
+from sessions_app.engine.limits import Near, Reached
 from sessions_app.engine.pressure import COMPACTION
 from sessions_app.engine.state import QueuedInput, SessionState
 from sessions_app.log import NewEntry
@@ -43,7 +45,12 @@ class LetGo:
     saved: bool
 
 
-type Act = CallModel | Compact | RunTools | LetGo
+@dataclass(frozen=True, slots=True)
+class PlanAgain:
+    """The turn that this step starts is over already: that is the next step's business."""
+
+
+type Act = CallModel | Compact | RunTools | LetGo | PlanAgain
 
 
 @dataclass(slots=True)
@@ -61,13 +68,24 @@ class Course:
 def follow(state: SessionState, *, may_act: bool) -> Course:
     """Decide until something acts. With `may_act` off (a planned stop) nothing new is begun."""
     course = _Course(state)
-    view = state.view()
+    standing = state.standing()
+    view = replace(state.view(), limit=standing.reached)
+    course.warn(standing.near)
     while True:
         decision = plan.plan_next(view)
         match decision:
+            case plan.EndTurn() if course.turn_start is not None:
+                return course.done(PlanAgain())
             case plan.EndTurn():
                 course.end_turn(decision)
-                view = replace(view, turn_open=False, failure=None, retry_later=False, crash_limited=False)
+                view = replace(
+                    view,
+                    turn_open=False,
+                    failure=None,
+                    retry_later=False,
+                    crash_limited=False,
+                    limit=state.standing_of_new_turn().reached,
+                )
             case plan.StartTurn() if may_act:
                 course.start_turn(decision.inputs)
                 left = [item for item in view.inputs if item.id not in decision.inputs]
@@ -79,12 +97,13 @@ def follow(state: SessionState, *, may_act: bool) -> Course:
                     failure=None,
                     retry_later=False,  # of a compaction between turns
                     compact=state.why_compact(course.delivered),
+                    limit=state.standing_of_new_turn().reached,
                 )
             case plan.Compact() if may_act:
                 course.deliver(decision.steering)
                 return course.done(Compact(course.start_compaction(), decision.because))
             case plan.DropCompaction() if may_act:
-                course.drop_compaction()
+                course.drop_compaction(decision.limit)
                 view = replace(view, compact=None)
             case plan.CallModel() if may_act:
                 course.deliver(decision.steering)
@@ -122,8 +141,14 @@ class _Course:
         self.retry_in: float | None = None
         self.release: Due | None = None
 
+    def warn(self, near: Iterable[Near]) -> None:
+        if self.turn is not None:
+            self.entries += [entries.limit_warning(one, turn=self.turn) for one in near]
+
     def end_turn(self, decision: plan.EndTurn) -> None:
         turn = self._open_turn()
+        if decision.limit is not None:
+            self.entries.append(entries.limit_reached(decision.limit, turn=turn))
         self.turn_end = steps.TurnEnd(
             id=turn, status=decision.status, reason=decision.reason, error=decision.error
         )
@@ -172,11 +197,13 @@ class _Course:
         )
         return self.model_call.id
 
-    def drop_compaction(self) -> None:
+    def drop_compaction(self, limit: Reached | None) -> None:
         self.compaction_over = True
-        self.entries.append(
-            entries.note("A compaction was asked for, but there is nothing to summarize yet.", turn=self.turn)
-        )
+        if limit is None:
+            text = "A compaction was asked for, but there is nothing to summarize yet."
+        else:
+            text = f"A compaction was asked for, but {limit.error['detail']}."
+        self.entries.append(entries.note(text, turn=self.turn))
 
     def start_calls(self, calls: tuple[UUID, ...]) -> None:
         self.started = calls

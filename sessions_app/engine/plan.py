@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from sessions_app.engine.compaction import Because
+from sessions_app.engine.limits import Reached
 
 
 class Tail(StrEnum):
@@ -69,6 +70,7 @@ class View:
     output_problem: str | None = None  # what does not fit, where the tail is INVALID_OUTPUT
     crash_limited: bool = False
     compact: Because | None = None  # why the next model call has to wait for a compaction
+    limit: Reached | None = None  # the limit that lets the turn, or the session, make no further model call
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,9 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class DropCompaction:
-    """Nothing can be compacted though somebody asked for it: say so, once."""
+    """Nothing can be compacted though somebody asked for it: say so, once. `limit`: nothing may be."""
+
+    limit: Reached | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ class EndTurn:
     status: str
     reason: str
     error: dict[str, Any] | None = None
+    limit: Reached | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +188,18 @@ def plan_next(view: View) -> Decision:
 
 def _ask(view: View, steering: tuple[UUID, ...]) -> Decision:
     """The model's turn to speak: to the session, or first about it."""
+    if view.limit is not None:
+        return _at_limit(view.limit)
     if view.compact is None:
         return CallModel(steering)
     if view.compact is Because.IN_VAIN:
         return DropCompaction()
     return Compact(view.compact, steering)
+
+
+def _at_limit(reached: Reached) -> Decision:
+    """What a turn does that may make no further call (R8)."""
+    return EndTurn("failed", "limit", reached.error, reached)
 
 
 def _compaction_without_a_turn(view: View) -> Decision:
@@ -196,6 +208,8 @@ def _compaction_without_a_turn(view: View) -> Decision:
         return DropCompaction()
     if view.compact is not Because.REQUESTED:
         return Rest()
+    if view.limit is not None:
+        return DropCompaction(view.limit)
     if isinstance(view.failure, Retry):
         return BackOff(view.failure)
     if view.retry_later:

@@ -30,11 +30,12 @@ _FINAL: dict[Category, str] = {
     Category.INVALID_REQUEST: "invalid_request",
     Category.TOO_LARGE: "invalid_request",
     Category.SCRIPT_EXHAUSTED: "invalid_request",
+    Category.LIMIT: "limit",
     Category.REPLAY_REFUSED: "invalid_request",
 }
 _ASKED_AGAIN_WITH_LESS = frozenset({Category.TOO_LARGE, Category.REPLAY_REFUSED})
 _NOT_THE_PROVIDERS_TO_SAY = frozenset(
-    {Category.SCRIPT_EXHAUSTED, Category.REPLAY_REFUSED, Category.TOO_LARGE}
+    {Category.SCRIPT_EXHAUSTED, Category.LIMIT, Category.REPLAY_REFUSED, Category.TOO_LARGE}
 )
 
 # What happened, for people; what the provider or the runtime said in particular follows.

@@ -250,6 +250,9 @@ class Run:
             state.meter.end_turn(time.monotonic())
         if then.turn_start is not None:
             state.meter.start_turn(time.monotonic())
+        for entry in then.entries:
+            if entry.kind == "limit_warning":
+                state.meter.tell(entry.data)
         if then.turn_end is not None or then.model_call is not None:
             state.failure = None
             state.retry_later = False

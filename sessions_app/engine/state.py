@@ -5,6 +5,7 @@ here is the truth: after a lost lease it is thrown away, and when the tables mov
 that others write are read again.
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,10 @@ from django.conf import settings
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
 from sessions_app import branches, tool_port
-from sessions_app.engine import compaction, plan, tokens
+from sessions_app.engine import compaction, limits, plan, spending, tokens
 from sessions_app.engine.branch_reading import is_plain, read_branch, script_position
 from sessions_app.engine.context import Context, EntryRow
+from sessions_app.engine.limits import Meter
 from sessions_app.engine.measures import measure_of, rule_of
 from sessions_app.engine.pressure import Pressure
 from sessions_app.entry_kinds import CONVERSATION, Actor, Blocks
@@ -80,6 +82,7 @@ class SessionState:
     output_problem: str | None = None
     script_position: int = 0
     pressure: Pressure = field(default_factory=Pressure)
+    meter: Meter = field(default_factory=Meter)
     synced_seq: int = 0  # entries up to here are in the context
     own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
 
@@ -95,6 +98,14 @@ class SessionState:
             output_problem=self.output_problem,
             compact=self.why_compact([item for item in self.inputs if item.delivery == "steering"]),
         )
+
+    def standing(self) -> limits.Standing:
+        """Where the turn and the session stand with their limits now."""
+        return self.meter.standing(time.monotonic())
+
+    def standing_of_new_turn(self) -> limits.Standing:
+        """The same for the turn that would start now."""
+        return self.meter.standing_of_new_turn(time.monotonic())
 
     def why_compact(self, delivered: Iterable[QueuedInput] = ()) -> compaction.Because | None:
         """Whether a model call that sees these inputs too has to wait for a compaction."""
@@ -203,6 +214,7 @@ def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
             retry_later=row["retry_later"],
             pressure=Pressure(requested=row["compact_requested"]),
         )
+        spending.read(states[row["id"]].meter, row, states[row["id"]].document, now=time.monotonic())
         if is_plain(row["head_seq"], row["forked_from_id"], rewound=row["rewound"]):
             plain[row["id"]] = states[row["id"]]
         else:
@@ -225,6 +237,7 @@ def reload(state: SessionState) -> None:
         if row["config_id"] != state.config_id:
             state.config_id = row["config_id"]
             state.document = document_of(row["config_id"])
+        spending.read(state.meter, row, state.document, now=time.monotonic())
     _read_entries({state.id: state})
     _read_inputs({state.id: state})
     _read_calls({state.id: state})
@@ -232,12 +245,11 @@ def reload(state: SessionState) -> None:
 
 def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
     later = ExpressionWrapper(Q(retry_at__gt=ClockTimestamp()), output_field=BooleanField())
-    return Session.objects.filter(pk__in=list(session_ids)).values(
-        "id",
+    rows: Iterable[Mapping[str, Any]] = Session.objects.filter(pk__in=list(session_ids)).values(
+        *spending.COLUMNS,
         "project_id",
         "work_rev",
         "config_id",
-        "turn_id",
         "turn_count",
         "crash_count",
         "lease_end",
@@ -246,7 +258,9 @@ def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
         "forked_from_id",
         "rewound",
         retry_later=later,
+        turn_age=spending.age_of_turn(),
     )
+    return rows
 
 
 def _read_entries(states: Mapping[UUID, SessionState]) -> None:

@@ -46,19 +46,22 @@ _PAUSE_BETWEEN_LIVES = 1.0  # seconds; whatever ended one life should not end a 
 def run(owner: str, stop: StopFlag) -> None:
     """Work until `stop` says otherwise; start over under a new name when this worker was given up on."""
     life = 0
+    former: int | None = None
     while not stop.is_set():
-        name = owner if life == 0 else f"{owner}#{life}"
-        asyncio.run(Worker(name, stop).run())
+        worker = Worker(owner if life == 0 else f"{owner}#{life}", stop, former=former)
+        asyncio.run(worker.run())
+        former = worker.worker_id or worker.former
         life += 1
         stop.wait(_PAUSE_BETWEEN_LIVES)
 
 
 class Worker:
-    """One life of a worker: one row in the table of workers."""
+    """One life of a worker: one row in the table of workers. `former` is the number of its life before."""
 
-    def __init__(self, owner: str, stop: StopFlag) -> None:
+    def __init__(self, owner: str, stop: StopFlag, *, former: int | None = None) -> None:
         self.owner = owner
         self.stop = stop
+        self.former = former
         self.capacity = settings.TENURE.worker_capacity
         self.worker_id = 0
         self.draining = False
@@ -123,6 +126,8 @@ class Worker:
         while not self.stop.is_set() and self._given_up is None:
             self._wake.clear()
             try:
+                if self.former is not None:
+                    await self._prove_alive(self.former)
                 full = self._heart.live and await self._claim()
                 pause = 0.0
             except Exception as error:
@@ -139,6 +144,11 @@ class Worker:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    async def _prove_alive(self, former: int) -> None:
+        """This process was given up on under that number, and has not died: no session crashed (R9)."""
+        await self.in_database(partial(leases.take_back_crashes, worker=former))
+        self.former = None
 
     async def _end(self) -> None:
         if self._given_up is not None:

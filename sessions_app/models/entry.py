@@ -40,6 +40,10 @@ class Entry(models.Model):
                 name="entry_landmark",
                 condition=models.Q(kind__in=["branch_moved", "checkpoint"]),
             ),
+            # What a session with limits was warned of, in a log of any length (R8).
+            models.Index(
+                fields=["session"], name="entry_limit_warning", condition=models.Q(kind="limit_warning")
+            ),
         ]
 
     def __str__(self) -> str:

@@ -31,6 +31,10 @@ class Worker(models.Model):
     dead = models.BooleanField(default=False)
     # The sweeper's first look at a free lock; a second one proves the death.
     lock_free_at = models.DateTimeField(null=True, blank=True)
+    # The session that takes the blame for its death, where it held a suspect (R9).
+    suspect = models.UUIDField(null=True, blank=True)
+    # It was declared dead, and its process has registered anew: it did not crash.
+    came_back = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         indexes = [

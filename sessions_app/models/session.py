@@ -84,6 +84,10 @@ class Session(models.Model):
     # Somebody asked for a compaction that has not been made yet (R5).
     compact_requested = models.BooleanField(default=False, db_default=False)
     crash_count = models.SmallIntegerField(default=0)
+    # The dead worker behind each crash of the count, null for one that lived (R9). Means nothing at count zero.
+    crashed_with = models.JSONField(null=True, blank=True)
+    # What its config's limits are overridden with (R8).
+    limits = models.JSONField(null=True, blank=True)
     # How leases ended since the last `session_resumed` entry, and which calls that settled:
     # {"reason": …, "attempt": …, "settled": ["tcl_…"]} (S9).
     lease_end = models.JSONField(null=True, blank=True)
@@ -129,6 +133,8 @@ class Session(models.Model):
                 condition=models.Q(status="waiting", turn__isnull=False, wake_at=None),
             ),
             models.Index(fields=["project", "-created_at", "-id"], name="session_newest"),
+            # Those with crashes on their count, to be found when a worker proves alive (R9).
+            models.Index(fields=["id"], name="session_crashed", condition=models.Q(crash_count__gt=0)),
             models.Index(fields=["parent"], name="session_parent", condition=models.Q(parent__isnull=False)),
         ]
 
@@ -196,6 +202,10 @@ class Turn(models.Model):
                 & models.Q(ended_at__isnull=False, reason__isnull=False),
                 name="turn_end_is_whole",
             ),
+        ]
+        indexes = [
+            # The list of failed sessions starts from the few turns that failed.
+            models.Index(fields=["session"], name="turn_failed", condition=models.Q(status="failed")),
         ]
 
     def __str__(self) -> str:

@@ -49,6 +49,7 @@ class Category(StrEnum):
     REPLAY_REFUSED = "replay_refused"  # reasoning of its own that the provider can no longer read
     PREPARATION = "preparation"  # nothing was sent: something that the request needs could not be read
     SCRIPT_EXHAUSTED = "script_exhausted"
+    LIMIT = "limit"  # our own: the time that the turn may take was over
 
 
 @dataclass(frozen=True, slots=True)

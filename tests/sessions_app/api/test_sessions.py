@@ -153,13 +153,38 @@ def test_a_wrong_start_says_what_is_wrong(
     assert not Session.objects.exists()
 
 
-@pytest.mark.parametrize("field", ["limits"])
-def test_what_is_not_offered_yet_is_refused_and_not_ignored(
-    api: Api, config: AgentConfig, field: str
+def test_a_session_may_have_limits_of_its_own(api: Api, config: AgentConfig) -> None:
+    """R8: in the words of a config, told in the log; what is wrong is named with its place."""
+    given = {
+        "turn": {"model_calls": 3, "wall_time": "5m"},
+        "session": {"cost_usd": "2.00"},
+        "on_limit": "fail",
+    }
+    made = ok(api.post("/sessions", {"config": ids.encode("cfg", config.pk), "limits": given}), 201)
+    assert Session.objects.get().limits == given
+    (entry,) = ok(api.get(f"/sessions/{made['id']}/entries"))["data"]
+    assert entry["data"]["limits"] == given
+    fork = ok(api.post("/sessions", {"fork": {"session": made["id"]}}), 201)
+    assert Session.objects.get(pk=ids.decode("ses", fork["id"])).limits == given
+
+
+@pytest.mark.parametrize(
+    ("limits", "path", "code"),
+    [
+        ({"turn": {"model_calls": 0}}, "/limits/turn/model_calls", "out_of_range"),
+        ({"turn": {"wall_time": "soon"}}, "/limits/turn/wall_time", "malformed"),
+        ({"session": {"cost_usd": 2}}, "/limits/session/cost_usd", "malformed"),
+        ({"session": {"requests": 2}}, "/limits/session/requests", "unknown_field"),
+        ({"on_limit": "cry"}, "/limits/on_limit", "not_allowed"),
+        ([], "/limits", "wrong_type"),
+    ],
+)
+def test_wrong_limits_are_refused_with_their_place(
+    api: Api, config: AgentConfig, limits: Any, path: str, code: str
 ) -> None:
-    body = {"config": ids.encode("cfg", config.pk), field: {"session": "x"}}
-    document = problem(api.post("/sessions", body), 400, "unsupported")
-    assert document["errors"][0]["path"] == f"/{field}"
+    answer = api.post("/sessions", {"config": ids.encode("cfg", config.pk), "limits": limits})
+    errors = problem(answer, 400, "invalid")["errors"]
+    assert [(error["path"], error["code"]) for error in errors] == [(path, code)]
     assert not Session.objects.exists()
 
 
