@@ -110,25 +110,25 @@ def _moves(sessions: Sequence[UUID]) -> Mapping[UUID, list[tuple[int, int]]]:
     return found
 
 
-def newest_first(segments: Sequence[Segment], *, kinds: Sequence[str], chunk: int) -> Iterator[Row]:
-    """The branch's entries of these kinds from its head back, read in chunks, so that a reader may stop early."""
+def newest_first(segments: Sequence[Segment], *, kinds: Sequence[str], window: int) -> Iterator[Row]:
+    """The branch's entries of these kinds from its head back, `window` seqs at a time: a reader may stop early.
+
+    Windows, not limits: each read is bounded whatever the planner knows about a log that grew fast.
+    """
     for segment in reversed(segments):
-        before = segment.last + 1
-        while True:
+        for last in range(segment.last, segment.first - 1, -window):
             rows = (
                 Entry.objects.filter(
-                    session_id=segment.session, seq__gte=segment.first, seq__lt=before, kind__in=kinds
+                    session_id=segment.session,
+                    seq__range=(max(segment.first, last - window + 1), last),
+                    kind__in=kinds,
                 )
                 .order_by("-seq")
                 .annotate(text=Cast("data", TextField()))
-                .values_list("seq", "kind", "text")[:chunk]
+                .values_list("seq", "kind", "text")
             )
-            found = list(rows)
-            for seq, kind, text in found:
+            for seq, kind, text in rows:
                 yield Row(segment, seq, kind, text)
-            if len(found) < chunk:
-                break
-            before = found[-1][0]
 
 
 def length(segments: Iterable[Segment]) -> int:

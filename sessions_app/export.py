@@ -5,7 +5,6 @@ more than a chunk in memory. Entries are final, so chunks that are read one afte
 export ends with the entry that was the newest one when it began.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -74,10 +73,10 @@ def _ranges(segments: list[branches.Segment]) -> Iterator[branches.Segment]:
 def _summaries(segments: list[branches.Segment]) -> list[tuple[int, dict[str, Any]]]:
     """The checkpoints of the branch: what each covers, as a position, and its message; in that order."""
     found = []
-    for row in branches.newest_first(segments, kinds=["checkpoint"], chunk=CHUNK):
-        data = branches.shifted(json.loads(row.data), row.segment.shift)
-        message = message_of(EntryRow(row.position, None, row.kind, data))
-        if message is not None:
-            found.append((data["covers_seq"], message))
-    found.reverse()
+    for part in segments:
+        for row in _rows(part).filter(kind="checkpoint"):
+            data = branches.shifted(row.data, part.shift)
+            message = message_of(EntryRow(row.seq, None, row.kind, data))
+            if message is not None:
+                found.append((data["covers_seq"], message))
     return sorted(found, key=lambda item: item[0])

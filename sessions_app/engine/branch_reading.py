@@ -22,7 +22,7 @@ SHORT = 1000
 
 LEFT_OUT = "(The beginning of this conversation is too long to be shown. It is kept in the session's log.)"
 
-_CHUNK = 50  # entries; small, because the limit is looked at between entries and a chunk is in memory before
+_WINDOW = 100  # entries; small, because a window is in memory before the limit is looked at
 _PLAYED = ("assistant_message", "checkpoint", "model_call_failed")
 
 
@@ -31,7 +31,7 @@ def read_branch(segments: Sequence[branches.Segment], *, kinds: Sequence[str]) -
     rows: list[EntryRow] = []
     floor: int | None = None  # what a checkpoint covers
     size = 0
-    for row in branches.newest_first(segments, kinds=kinds, chunk=_CHUNK):
+    for row in branches.newest_first(segments, kinds=kinds, window=_WINDOW):
         if floor is not None and row.position <= floor:
             break
         size += len(row.data)

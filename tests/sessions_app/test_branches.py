@@ -88,7 +88,7 @@ def test_forks_of_forks_of_rewound_sessions_follow_all_of_their_parents() -> Non
             until = draw.randrange(after, length + 1)
             assert branches.between(segments, after, until) == whole[after:until]
         back = [
-            row.position for row in branches.newest_first(segments, kinds=["note", "branch_moved"], chunk=2)
+            row.position for row in branches.newest_first(segments, kinds=["note", "branch_moved"], window=2)
         ]
         assert back == sorted(set(back), reverse=True)
         assert len(back) == length
