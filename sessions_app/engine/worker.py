@@ -69,6 +69,7 @@ class Worker:
         self._connections: list[Any] = []  # of the database threads, which end without a word
         self._replaced: set[asyncio.Task[None]] = set()  # aborted runs whose session has a new one here
         self._claimed_at: dict[UUID, float] = {}
+        self._claimed_attempt: dict[UUID, int] = {}
         self._limited: set[UUID] = set()  # held sessions that take a place of a project with a limit
         self._ended_at: dict[UUID, float] = {}  # runs that ended since the last beat was sent
         self._aborted: dict[UUID, int] = {}  # attempts aborted with the database away, to be handed back
@@ -209,6 +210,7 @@ class Worker:
         now = time.monotonic()
         for item in claimed:
             self._claimed_at[item.session] = now
+            self._claimed_attempt[item.session] = item.attempt
             if item.limited:
                 self._limited.add(item.session)
         crash_point("claim.committed")
@@ -259,8 +261,11 @@ class Worker:
     def _ended(self, session: UUID, task: asyncio.Task[None]) -> None:
         self._replaced.discard(task)
         if session in self._runs and self._runs[session][1] is task:
-            del self._runs[session]
-            self._claimed_at.pop(session, None)
+            run, _ = self._runs.pop(session)
+            # The session may be claimed again already and its new run not here yet: that claim is no stray.
+            if self._claimed_attempt.get(session) == run.state.attempt:
+                del self._claimed_attempt[session]
+                self._claimed_at.pop(session, None)
         self._ended_at[session] = time.monotonic()
         if not task.cancelled() and task.exception() is not None:
             logger.error("run.fault", session=str(session), worker=self.worker_id, exc_info=task.exception())
