@@ -27,6 +27,7 @@ class Scenario:
     replies: tuple[dict[str, Any], ...]
     points: tuple[str, ...]
     tools: tuple[str, ...] = ()
+    output_schema: Mapping[str, Any] | None = None
     steps: int
     """How many steps a worker commits for the first input and the second."""
 
@@ -40,12 +41,13 @@ class Scenario:
         replies = [_named(reply, case) for reply in self.replies]
         if delay:
             replies[self.slow] = replies[self.slow] | {"delay": delay}
-        return {
+        document = {
             "instructions": "Be brief.",
             "model": {"provider": "scripted", "name": "crash"},
             "tools": {tool: {} for tool in self.tools},
             "script": {"replies": replies},
         }
+        return document | ({"output_schema": dict(self.output_schema)} if self.output_schema else {})
 
     def cuts(self) -> list[str]:
         """Every place to die at, as `TENURE_CRASH_AT` says it."""
@@ -139,6 +141,13 @@ SCENARIOS = {
         points=_EVERYWHERE,
         steps=7,
         slow=2,
+    ),
+    "an answer that does not fit": Scenario(
+        replies=({"text": "It is one."}, {"text": '{"n": 1}'}, {"text": '{"n": 2}'}),
+        points=_EVERYWHERE,
+        output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+        steps=4,
+        again={"model.before": 3, "model.streaming": 3, "model.after": 3},
     ),
     "compaction": Scenario(
         replies=(
