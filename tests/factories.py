@@ -42,7 +42,7 @@ def config(*, document: dict[str, Any] | None = None, project: Project | None = 
     return AgentConfig.objects.create(
         project=project or globals()["project"](),
         digest=ids.new_id().hex * 2,
-        document=document or {"model": "scripted:echo"},
+        document=document or {"instructions": "Be brief.", "model": {"provider": "scripted", "name": "echo"}},
     )
 
 

@@ -90,7 +90,7 @@ def test_steering_during_backoff_is_asked_now_in_the_same_turn_with_a_fresh_budg
         agents.say(session, "three", delivery="steering")
         assert rested(session).status == "idle"
     assert [heard(request) for request in requests] == [["one"], ["one", "two"], ["one", "two", "three"]]
-    assert first.retry_at < second.retry_at
+    assert first.retry_at != second.retry_at  # less a jitter that each call has its own of
     assert [entry.data["retry"] for entry in agents.log_of(session, "retry_scheduled")] == [1, 1]
     assert ModelCall.objects.filter(pk=failed["id"]).values().get() == failed
     turn = Turn.objects.get(session_id=session)

@@ -21,7 +21,8 @@ LOCK = "SELECT FROM sessions_app_session WHERE id = %s FOR UPDATE"
 
 
 def another(session: Session) -> AgentConfig:
-    return factories.config(document={"model": "scripted:other"}, project=session.project)
+    document = {"instructions": "Be other.", "model": {"provider": "scripted", "name": "other"}}
+    return factories.config(document=document, project=session.project)
 
 
 def change(session: Session, config: AgentConfig, **values: Any) -> Session:
