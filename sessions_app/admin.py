@@ -21,7 +21,7 @@ from unfold.forms import (  # type: ignore[import-untyped]
     UserCreationForm,
 )
 
-from sessions_app import control, keys, leases
+from sessions_app import control, failures, keys, leases
 from sessions_app.access import actor_of
 from sessions_app.errors import TenureError
 from sessions_app.models import (
@@ -152,17 +152,37 @@ class AgentProfileAdmin(ReadOnlyAdmin):
 
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin):
-    list_display = ["name_or_id", "project", "status", "priority", "attempt", "crash_count", "updated_at"]
-    list_filter = ["status", "project"]
-    list_select_related = ["project"]
+    list_display = [
+        "name_or_id", "project", "status", "last_end", "priority", "attempt", "crash_count", "updated_at",
+    ]  # fmt: skip
+    list_filter = ["status", "last_turn__status", "last_turn__reason", "project"]
+    list_select_related = ["project", "last_turn"]
     search_fields = ["id", "name"]
     ordering = ["-created_at"]
-    actions = ["cancel", "force_release"]
+    actions = ["cancel", "force_release", "retry"]
 
     @admin.display(description="session")
     def name_or_id(self, row: Session) -> str:
         """A session need not have a name."""
         return str(row)
+
+    @admin.display(description="last turn")
+    def last_end(self, row: Session) -> str:
+        """How it ended: the reason, and the error of a failed one."""
+        if row.last_turn is None:
+            return "-"
+        reason = str(row.last_turn.reason)
+        return f"{reason}: {row.last_turn.error.get('detail', '')}" if row.last_turn.error else reason
+
+    @admin.action(description="Retry: repeat the last turn", permissions=["operate"])
+    def retry(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
+        """As `POST /sessions/{id}/retry`, one session after the other."""
+        chosen = {row.pk: row for row in queryset.order_by("pk")}
+        for session, refusal in failures.retry_each(chosen, actor=actor_of(request.user)):
+            if refusal is None:
+                messages.success(request, f"{chosen[session]}: is asked again")
+            else:
+                messages.error(request, f"{chosen[session]}: {refusal}")
 
     @admin.action(description="Cancel the current turn", permissions=["operate"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:

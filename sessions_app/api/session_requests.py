@@ -12,7 +12,7 @@ from sessions_app.api.pagination import MAX_SEQ, PageQuery, SeqQuery
 from sessions_app.errors import Invalid
 from sessions_app.history.shape import MAX_MESSAGES
 from sessions_app.inputs import Place
-from sessions_app.models import InputState, SessionStatus
+from sessions_app.models import InputState, SessionStatus, TurnReason
 
 SessionName = Annotated[StrictStr, Field(max_length=200)]
 Priority = Annotated[StrictInt, Field(ge=-100, le=100, description="lower goes first")]
@@ -164,6 +164,10 @@ class SessionsQuery(PageQuery):
     parent: SessionRef | None = Field(None, description="children of this session")
     q: Annotated[str, Field(max_length=200, description="part of the name")] | None = None
     archived: Annotated[bool, Field(description="only archived ones, or only others")] | None = None
+    failed: (
+        Annotated[bool, Field(description="only those at rest whose last turn failed, or only others")] | None
+    ) = None
+    reason: Annotated[TurnReason, Field(description="why the last turn ended")] | None = None
     created_after: Moment | None = None
     created_before: Moment | None = None
 

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from sessions_app import branches, control, ids, session_service
+from sessions_app import branches, control, failures, ids, session_service
 from sessions_app import content as contents
 from sessions_app.api import session_shapes as shapes
 from sessions_app.api.base import ApiView
@@ -153,6 +153,12 @@ def _filtered(rows: QuerySet[Session], query: SessionsQuery) -> QuerySet[Session
         conditions.append(Q(name__icontains=query.q))
     if query.archived is not None:
         conditions.append(Q(archived_at__isnull=not query.archived))
+    if query.failed is not None:
+        ended = failures.failed_sessions(reason=query.reason if query.failed else None)
+        found = Q(pk__in=ended.values("pk"))
+        conditions.append(found if query.failed else ~found)
+    if query.reason is not None and not query.failed:
+        conditions.append(Q(last_turn__reason=query.reason))
     if query.created_after is not None:
         conditions.append(Q(created_at__gt=query.created_after))
     if query.created_before is not None:

@@ -168,6 +168,30 @@ def test_a_session_may_have_limits_of_its_own(api: Api, config: AgentConfig) -> 
     assert Session.objects.get(pk=ids.decode("ses", fork["id"])).limits == given
 
 
+def test_sessions_whose_last_turn_failed_are_found_by_that_and_by_the_reason(
+    api: Api, config: AgentConfig
+) -> None:
+    """R9, S7: with the reason and the error that each one shows."""
+    found = {}
+    for status, reason in (("failed", "limit"), ("failed", "auth"), ("succeeded", "done")):
+        row = factories.session(config=config)
+        factories.open_turn(row)
+        ended(row, status, reason)
+        found[reason] = ids.encode("ses", row.pk)
+
+    def listed(query: str) -> set[str]:
+        return {row["id"] for row in ok(api.get(f"/sessions?{query}"))["data"]}
+
+    assert listed("failed=true") == {found["limit"], found["auth"]}
+    assert listed("failed=true&reason=limit") == {found["limit"]}
+    assert listed("failed=false") == {found["done"]}
+    assert listed("reason=auth") == {found["auth"]}
+    assert listed("failed=true&reason=done") == set()
+    (shown,) = ok(api.get("/sessions?reason=limit"))["data"]
+    assert (shown["last_turn"]["status"], shown["last_turn"]["reason"]) == ("failed", "limit")
+    problem(api.get("/sessions?reason=bad_luck"), 400, "invalid")
+
+
 @pytest.mark.parametrize(
     ("limits", "path", "code"),
     [
