@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -27,8 +27,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from sessions_app.engine.resume import to_request
 from sessions_app.providers import prices
-from sessions_app.providers.library import errors, messages
-from sessions_app.providers.library.models import model_for
+from sessions_app.providers.library import errors, messages, reasoning
 from sessions_app.providers.library.stops import stop_of
 from sessions_app.providers.library.transport import FIRST_EVENT_WITHIN, Watch, watching
 from sessions_app.providers.port import (
@@ -100,10 +99,10 @@ class LibraryProvider:
         token = watching.set(watch)
         stream: StreamedResponse | None = None
         try:
-            model = model_for(request)
+            model, readable = reasoning.readable(request)
             async with model_request_stream(
                 model,
-                _messages(request, model),
+                _messages(request, model, readable),
                 model_settings=_settings(request),
                 model_request_parameters=_parameters(request, model),
             ) as stream:
@@ -149,12 +148,14 @@ def _has_reasoning(request: ModelRequest) -> bool:
     )
 
 
-def _messages(request: ModelRequest, model: Model) -> list[ModelMessage]:
+def _messages(
+    request: ModelRequest, model: Model, readable: Sequence[Mapping[str, Any]]
+) -> list[ModelMessage]:
     tools = sum(
         len(tool.description) + len(json.dumps(tool.input_schema)) + _OVERHEAD for tool in request.tools
     )
     beside = len(request.instructions.encode()) + tools + _OVERHEAD
-    view = to_request(list(request.messages), request.provider, budget=request.body_budget, beside=beside)
+    view = to_request(list(readable), request.provider, budget=request.body_budget, beside=beside)
     return messages.to_library(
         view, provider=request.provider, system=model.system, instructions=request.instructions
     )

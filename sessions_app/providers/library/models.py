@@ -44,11 +44,14 @@ class _Clients:
 _by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Clients]" = WeakKeyDictionary()
 
 
-def model_for(request: ModelRequest) -> Model:
-    """The library's model for `request`. Must run inside the event loop that makes the call."""
+def model_for(request: ModelRequest, *, reasons: bool = False) -> Model:
+    """The library's model for `request`. Must run inside the event loop that makes the call.
+
+    `reasons`: the model is known to take its reasoning back, whatever the library thinks of its name.
+    """
     clients = _by_loop.setdefault(asyncio.get_running_loop(), _Clients())
     networks = tuple(request.allowed_networks)
-    key = (request.provider, request.model, request.base_url, request.api_key, networks)
+    key = (request.provider, request.model, request.base_url, request.api_key, networks, reasons)
     model = clients.models.get(key)
     if model is None:
         if request.api_key is None and request.base_url is None:
@@ -61,7 +64,7 @@ def model_for(request: ModelRequest) -> Model:
         if http is None:
             http = _http_client(request.base_url, networks)
             clients.http[request.provider, request.base_url, networks] = http
-        model = clients.models[key] = _build(request, http)
+        model = clients.models[key] = _build(request, http, reasons=reasons)
         while len(clients.models) > _MOST_MODELS:
             clients.models.popitem(last=False)
     clients.models.move_to_end(key)
@@ -91,8 +94,10 @@ def _environment_headers() -> list[str]:
     return [*_ENVIRONMENT_HEADERS, *(line.partition(":")[0].strip() for line in custom if ":" in line)]
 
 
-def _build(request: ModelRequest, http: httpx2.AsyncClient) -> Model:
+def _build(request: ModelRequest, http: httpx2.AsyncClient, *, reasons: bool) -> Model:
     key = request.api_key or NO_KEY
+    if reasons:
+        return _openai_responses(request.model, request.base_url, key, http, reasons=True)
     build = _BUILDERS.get(request.provider)
     if build is not None:
         return build(request.model, request.base_url, key, http)
@@ -105,12 +110,16 @@ def _openai_client(base_url: str, key: str, http: httpx2.AsyncClient) -> Any:
     return AsyncOpenAI(base_url=base_url, api_key=key, http_client=http, max_retries=0)
 
 
-def _openai_responses(name: str, base_url: str | None, key: str, http: httpx2.AsyncClient) -> Model:
+def _openai_responses(
+    name: str, base_url: str | None, key: str, http: httpx2.AsyncClient, *, reasons: bool = False
+) -> Model:
     from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
 
     client = _openai_client(base_url or OPENAI_URL, key, http)
-    return OpenAIResponsesModel(name, provider=OpenAIProvider(openai_client=client))
+    profile = OpenAIModelProfile(openai_supports_encrypted_reasoning_content=True) if reasons else None
+    return OpenAIResponsesModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
 
 
 def _openai_chat(name: str, base_url: str | None, key: str, http: httpx2.AsyncClient) -> Model:
