@@ -165,16 +165,19 @@ def update_session(
     labels: Mapping[str, str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     priority: int | None = None,
+    limits: Mapping[str, Any] | None = None,
 ) -> Session:
     """Change what is given (not None), each field as a whole; only real changes are an entry.
 
-    A new priority moves the session among those that are due. Raises `NotFound` or `SessionArchived`.
+    A new priority moves the session among those that are due, new limits hold from the next model call on.
+    Raises `NotFound` or `SessionArchived`.
     """
     given: dict[str, Any] = {
         "name": clean_text(name) if name is not None else None,
         "labels": clean_json(dict(labels)) if labels is not None else None,
         "metadata": clean_json(dict(metadata)) if metadata is not None else None,
         "priority": priority,
+        "limits": dict(limits) if limits is not None else None,
     }
     with transaction.atomic(durable=not connection.in_atomic_block):
         row = leases.lock_session(session)
@@ -194,6 +197,8 @@ def update_session(
         row.updated_at = ClockTimestamp()
         data = entry_kinds.SessionUpdated(changes=changes)
         log.append(row, log.NewEntry(kind="session_updated", data=data, actor=actor))
+        if "limits" in changes:
+            scheduling.give_work(row)  # whoever holds it reads them before it goes on
         row.save()
         wakeups.after_commit(row)
     return row

@@ -91,6 +91,9 @@ class UpdateSession(Body):
     labels: Labels | None = None
     metadata: Metadata | None = None
     priority: Priority | None = None
+    limits: Annotated[Limits | None, Field(description="from the next model call on; `{}`: the config's")] = (
+        None
+    )
 
 
 class ChangeConfig(Body):

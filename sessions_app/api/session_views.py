@@ -192,6 +192,7 @@ class SessionView(SessionDoor):
             labels=body.labels,
             metadata=body.metadata,
             priority=body.priority,
+            limits=body.limits.model_dump(exclude_unset=True) if body.limits is not None else None,
         )
         return Response(shapes.session(self.session(session)))
 

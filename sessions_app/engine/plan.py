@@ -177,7 +177,8 @@ def plan_next(view: View) -> Decision:
     if steering:
         return _ask(view, steering)
     if view.failure is not None:
-        return BackOff(view.failure)
+        # A retry that may not be made is not waited for.
+        return BackOff(view.failure) if view.limit is None else _at_limit(view.limit)
     if view.retry_later:
         return BackOff(None)
     if view.tail is Tail.INVALID_OUTPUT:

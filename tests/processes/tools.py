@@ -1,5 +1,8 @@
 """Tools for tests of workers: they block a thread or the whole event loop, and leave a byte for each run."""
 
+import asyncio
+import os
+import signal
 import time
 from typing import Any
 
@@ -22,6 +25,14 @@ def block_thread(arguments: dict[str, Any], context: ToolContext) -> str:
     return f"attempt {context.attempt}"
 
 
+async def kill_worker(arguments: dict[str, Any], context: ToolContext) -> str:
+    """Poison: the worker that runs it is gone, as after a crash of native code or for want of memory."""
+    _append_byte(_below_root(arguments["file"]))
+    await asyncio.sleep(arguments["seconds"])
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
 _SCHEMA = {
     "type": "object",
     "properties": {"file": {"type": "string"}, "seconds": {"type": "number"}},
@@ -30,6 +41,13 @@ _SCHEMA = {
 
 TOOLS = [
     ToolDefinition(name="block_loop", description="Block the loop.", input_schema=_SCHEMA, run=block_loop),
+    ToolDefinition(
+        name="kill_worker",
+        description="Kill the worker.",
+        input_schema=_SCHEMA,
+        run=kill_worker,
+        rerun_safe=True,
+    ),
     ToolDefinition(name="block_thread", description="Block.", input_schema=_SCHEMA, run=block_thread),
     ToolDefinition(
         name="block_again",

@@ -166,6 +166,8 @@ def test_a_session_may_have_limits_of_its_own(api: Api, config: AgentConfig) -> 
     assert entry["data"]["limits"] == given
     fork = ok(api.post("/sessions", {"fork": {"session": made["id"]}}), 201)
     assert Session.objects.get(pk=ids.decode("ses", fork["id"])).limits == given
+    ok(api.patch(f"/sessions/{made['id']}", {"limits": {"turn": {"model_calls": 9}}}))
+    assert Session.objects.get(pk=ids.decode("ses", made["id"])).limits == {"turn": {"model_calls": 9}}
 
 
 def test_sessions_whose_last_turn_failed_are_found_by_that_and_by_the_reason(

@@ -16,6 +16,7 @@ from sessions_app.inputs import NewInput
 from sessions_app.models import Entry, InputState, ModelCall, Session, Turn
 from tests import factories
 from tests.sessions_app.engine.in_process import working
+from tests.staging import eventually
 from tools_app.models import ToolCall
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -140,6 +141,22 @@ def test_a_config_with_more_room_lets_the_session_go_on(settings: Any) -> None:
         say(session)
         rested(session)
     assert ends(session) == [("succeeded", "done"), ("failed", "limit"), ("succeeded", "done")]
+
+
+def test_new_limits_of_its_own_hold_from_the_next_call_on(settings: Any) -> None:
+    """R8, S11: also where a worker holds the session and is waiting for a reply."""
+    replies = [{"tool_calls": [LABEL], "delay": 0.5}, *[asks_for(LABEL)] * 3, {"text": "done"}]
+    session = start(*replies, own={"turn": {"model_calls": 9}})
+    with working(settings) as rested:
+        eventually(lambda: ModelCall.objects.filter(session_id=session, state="started").exists())
+        session_service.update_session(session=session, actor=SYSTEM, limits={"turn": {"model_calls": 2}})
+        rested(session)
+        assert ends(session) == [("failed", "limit")]
+        session_service.update_session(session=session, actor=SYSTEM, limits={})
+        say(session)
+        rested(session)
+    assert ends(session) == [("failed", "limit"), ("succeeded", "done")]
+    assert [one[2:] for one in told(session) if one[0] == "limit_reached"] == [("2", "2")]
 
 
 def test_calls_beyond_the_limit_get_a_result_that_says_so_and_never_run(settings: Any) -> None:

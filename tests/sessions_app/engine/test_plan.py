@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from sessions_app.engine.compaction import Because
+from sessions_app.engine.limits import Reached
 from sessions_app.engine.plan import (
     AwaitTools,
     BackOff,
@@ -30,6 +31,8 @@ QUEUED = WaitingInput(ONE, "queued")
 QUEUED_TOO = WaitingInput(TWO, "queued")
 STEERING = WaitingInput(THREE, "steering")
 RETRY = Retry(2.0, 1, "overloaded")
+LIMIT = Reached("turn.model_calls", "3", "3")
+AT_LIMIT = EndTurn("failed", "limit", LIMIT.error, LIMIT)
 
 
 def view(**parts):
@@ -130,6 +133,36 @@ def view(**parts):
             view(calls=[OpenCall(ONE, "awaiting_approval")], inputs=[STEERING]),
             Wait(),
             id="steering waits for the batch",
+        ),
+        pytest.param(view(limit=LIMIT), AT_LIMIT, id="R8: no further call"),
+        pytest.param(view(limit=LIMIT, inputs=[STEERING]), AT_LIMIT, id="R8: whatever waits"),
+        pytest.param(view(limit=LIMIT, compact=Because.ESTIMATE), AT_LIMIT, id="R8: a compaction is a call"),
+        pytest.param(view(limit=LIMIT, failure=RETRY), AT_LIMIT, id="R8: so is a retry"),
+        pytest.param(view(limit=LIMIT, retry_later=True), BackOff(None), id="at its time"),
+        pytest.param(
+            view(limit=LIMIT, tail=Tail.ANSWERED),
+            EndTurn("succeeded", "done"),
+            id="R8: the last call was enough",
+        ),
+        pytest.param(
+            view(limit=LIMIT, calls=[OpenCall(ONE, "ready")]),
+            RunTools((ONE,)),
+            id="R8: the batch comes first",
+        ),
+        pytest.param(
+            view(limit=LIMIT, failure=Failed("auth", {})),
+            EndTurn("failed", "auth", {}),
+            id="the cause is named",
+        ),
+        pytest.param(
+            view(limit=LIMIT, turn_open=False, inputs=[QUEUED]),
+            StartTurn((ONE,)),
+            id="R8: said in a turn of its own",
+        ),
+        pytest.param(
+            view(limit=LIMIT, turn_open=False, compact=Because.REQUESTED),
+            DropCompaction(LIMIT),
+            id="R8: no compaction without a turn either",
         ),
         pytest.param(view(tail=Tail.ANSWERED), EndTurn("succeeded", "done"), id="answered"),
         pytest.param(
