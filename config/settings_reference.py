@@ -48,7 +48,8 @@ _TYPES: dict[Callable[[str], Any], str] = {
     tenure_settings._boolean: "true or false",  # noqa: SLF001
     tenure_settings._words: "list",  # noqa: SLF001
     tenure_settings._networks: "list of CIDRs",  # noqa: SLF001
-    tenure_settings._level: "DEBUG, INFO, WARNING or ERROR",  # noqa: SLF001
+    tenure_settings._key_ring: "list",  # noqa: SLF001
+    tenure_settings._level: "DEBUG, INFO, WARNING, ERROR or CRITICAL",  # noqa: SLF001
     str: "text",
 }
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))

@@ -54,6 +54,13 @@ def _networks(text: str) -> tuple[str, ...]:
     return _words(text)
 
 
+def _key_ring(text: str) -> tuple[str, ...]:
+    from sessions_app.key_ring import check_key_ring  # costs time that only deployments with secrets spend
+
+    check_key_ring(_words(text))
+    return _words(text)
+
+
 def _level(text: str) -> str:
     if text.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
         raise ValueError("expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
@@ -86,7 +93,7 @@ class TenureSettings:
         "", str, "PostgreSQL without a pooler in between, for heartbeat and LISTEN; empty: the main one"
     )
     secret_keys: tuple[str, ...] = _setting(
-        (), _words, "key ring for stored secrets: Fernet keys, the first one encrypts, all decrypt"
+        (), _key_ring, "key ring for stored secrets: Fernet keys, the first one encrypts, all decrypt"
     )
     allowed_networks: tuple[str, ...] = _setting(
         (), _networks, "private networks (CIDRs) that outgoing connections may reach"

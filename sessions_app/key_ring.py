@@ -1,8 +1,8 @@
 """How secret values are kept: encrypted with the deployment's key ring (`TENURE_SECRET_KEYS`).
 
 The ring is a comma-separated list of Fernet keys (32 random bytes, URL-safe base64). The first encrypts, all
-of them decrypt: to change keys, put a new one in front, `reencrypt` what is stored, then drop the old one. No
-error message holds key material or a secret.
+of them decrypt: to change keys, put a new one in front, store every secret again, then drop the old one. No error
+message holds key material or a secret.
 """
 
 import re
@@ -24,16 +24,10 @@ class UndecryptableSecret(ValueError):
         super().__init__(self.__doc__)
 
 
-def new_key() -> str:
-    """A fresh random key, ready to be put into the ring."""
-    return Fernet.generate_key().decode()
-
-
-def parse_key_ring(text: str) -> tuple[str, ...]:
-    """The keys of `TENURE_SECRET_KEYS` in their order; `MalformedKeyRing` says which one is wrong."""
-    keys = tuple(key.strip() for key in text.split(",") if key.strip())
-    _fernet(keys)
-    return keys
+def check_key_ring(keys: Sequence[str]) -> None:
+    """Looked at when the settings are read; `MalformedKeyRing` says which one is wrong. An empty ring is none."""
+    if keys:
+        _fernet(keys)
 
 
 def encrypt(value: str, *, keys: Sequence[str]) -> bytes:
@@ -45,14 +39,6 @@ def decrypt(token: bytes | memoryview, *, keys: Sequence[str]) -> str:
     """The value; `UndecryptableSecret` where no key fits."""
     try:
         return _fernet(keys).decrypt(bytes(token)).decode()
-    except InvalidToken:
-        raise UndecryptableSecret from None
-
-
-def reencrypt(token: bytes | memoryview, *, keys: Sequence[str]) -> bytes:
-    """The same value under the first key; `UndecryptableSecret` where no key fits."""
-    try:
-        return _fernet(keys).rotate(bytes(token))
     except InvalidToken:
         raise UndecryptableSecret from None
 

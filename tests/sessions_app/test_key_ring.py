@@ -1,18 +1,11 @@
 """Encryption of secret values with a ring of keys."""
 
 import pytest
+from cryptography.fernet import Fernet
 
-from sessions_app.key_ring import (
-    MalformedKeyRing,
-    UndecryptableSecret,
-    decrypt,
-    encrypt,
-    new_key,
-    parse_key_ring,
-    reencrypt,
-)
+from sessions_app.key_ring import MalformedKeyRing, UndecryptableSecret, check_key_ring, decrypt, encrypt
 
-OLD, NEW, FOREIGN = (new_key() for _ in range(3))
+OLD, NEW, FOREIGN = (Fernet.generate_key().decode() for _ in range(3))
 
 
 def test_a_secret_comes_back_and_its_token_does_not_show_it():
@@ -32,36 +25,25 @@ def test_the_first_key_encrypts_and_all_decrypt():
         decrypt(new_token, keys=(OLD,))
 
 
-def test_after_reencryption_the_old_key_can_be_dropped():
-    token = reencrypt(encrypt("value", keys=(OLD,)), keys=(NEW, OLD))
-    assert decrypt(token, keys=(NEW,)) == "value"
-
-
-@pytest.mark.parametrize("use", [decrypt, reencrypt])
-def test_a_foreign_or_changed_token_is_told_from_a_value(use):
+def test_a_foreign_or_changed_token_is_told_from_a_value():
     token = encrypt("value", keys=(OLD,))
     with pytest.raises(UndecryptableSecret):
-        use(token, keys=(FOREIGN,))
+        decrypt(token, keys=(FOREIGN,))
     with pytest.raises(UndecryptableSecret):
-        use(token[:-4] + b"AAAA", keys=(OLD,))
+        decrypt(token[:-4] + b"AAAA", keys=(OLD,))
     with pytest.raises(UndecryptableSecret):
-        use(b"", keys=(OLD,))
-
-
-def test_a_ring_is_read_from_a_comma_separated_list():
-    assert parse_key_ring(f" {NEW} ,{OLD},") == (NEW, OLD)
+        decrypt(b"", keys=(OLD,))
 
 
 @pytest.mark.parametrize("bad", ["short", OLD + "x", "é" * 32, OLD[:-1]])
 def test_a_malformed_key_is_named_by_its_position_and_not_shown(bad):
     with pytest.raises(MalformedKeyRing, match="key 2 of 2") as refused:
-        parse_key_ring(f"{NEW},{bad}")
+        check_key_ring([NEW, bad])
     assert bad not in str(refused.value)
     assert NEW not in str(refused.value)
 
 
-def test_an_empty_ring_is_refused():
-    with pytest.raises(MalformedKeyRing, match="empty"):
-        parse_key_ring(" , ")
+def test_an_empty_ring_is_no_ring_and_encrypts_nothing():
+    check_key_ring([])
     with pytest.raises(MalformedKeyRing, match="empty"):
         encrypt("value", keys=())
