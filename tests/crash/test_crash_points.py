@@ -68,7 +68,7 @@ def test_a_worker_may_die_anywhere(name: str, workers: Workers, recorder: Record
         Case(cut, start_session(scenario, cut, project=project), swept=number % 3 == 1)
         for number, cut in enumerate(scenario.cuts())
     ]
-    for group in batched(cases, AT_ONCE, strict=False):
+    for group in batched(cases, AT_ONCE):
         die(workers, scenario, group)
     finish(workers, cases)
 
@@ -127,14 +127,6 @@ def die(workers: Workers, scenario: Scenario, cases: tuple[Case, ...]) -> None:
         if row.lease_end is not None:
             assert row.lease_end["reason"] == (EndReason.DRAIN if planned else EndReason.CRASH), case.cut
     sweeper.disconnect()
-
-
-def is_asking(scenario: Scenario, session: UUID) -> bool:
-    """Whether the scenario's slow reply is being waited for."""
-    states = (
-        ModelCall.objects.filter(session_id=session).order_by("started_at").values_list("state", flat=True)
-    )
-    return list(states)[scenario.slow :] == ["started"]
 
 
 def swept(sweeper: Sweeper, session: UUID) -> bool:

@@ -6,10 +6,12 @@ read from it.
 
 import asyncio
 import json
-from typing import Any, Self
+from typing import Any
+
+from bench.local_server import LocalServer
 
 
-class Relay:
+class Relay(LocalServer):
     """Start it with `async with`; `url` is its base, `bodies` what was sent."""
 
     def __init__(self, target: str) -> None:
@@ -17,23 +19,13 @@ class Relay:
         self._port = int(port)
         self.bodies: list[Any] = []
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        self._server.close_clients()
-        await self._server.wait_closed()
-
-    async def _serve(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server, forth = await asyncio.open_connection(self._host, self._port)
-        answers = asyncio.create_task(self._copy(server, back))
+        answers = asyncio.create_task(self._copy(server, writer))
         try:
             while True:
-                head = await client.readuntil(b"\r\n\r\n")
-                body = await client.readexactly(_length(head))
+                head = await reader.readuntil(b"\r\n\r\n")
+                body = await reader.readexactly(_length(head))
                 self.bodies.append(json.loads(body))
                 forth.write(head + body)
                 await forth.drain()
@@ -42,7 +34,6 @@ class Relay:
         finally:
             forth.close()
             await answers
-            back.close()
 
     @staticmethod
     async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

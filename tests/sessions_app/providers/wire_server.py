@@ -8,7 +8,9 @@ import asyncio
 import json
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
+
+from bench.local_server import LocalServer
 
 
 @dataclass
@@ -32,24 +34,13 @@ class Received:
     body: Any
 
 
-class WireServer:
+class WireServer(LocalServer):
     """Start it with `async with`; `url` is its base."""
 
     def __init__(self) -> None:
         self.answers: deque[Answer] = deque()
         self.received: list[Received] = []
         self.left = asyncio.Event()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        self._server.close_clients()
-        await self._server.wait_closed()
 
     def play(
         self, raw: str | bytes | list[bytes], *, status: int = 200, end: str = "clean", **headers: str
@@ -60,7 +51,7 @@ class WireServer:
         named = {"content-type": kind} | {name.replace("_", "-"): value for name, value in headers.items()}
         self.answers.append(Answer(chunks=chunks, status=status, headers=named, end=end))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             method, path, _ = head[0].split(" ")
@@ -73,8 +64,6 @@ class WireServer:
             await self._play(self.answers.popleft(), reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.close()
 
     async def _play(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         lines = [f"HTTP/1.1 {answer.status} Played"]
