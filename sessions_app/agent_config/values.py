@@ -83,7 +83,6 @@ Words = Annotated[StrictStr, Field(min_length=1)]
 Name = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 """The name of a secret, machine or skill."""
 
-Duration = Annotated[StrictStr, AfterValidator(_check_duration)]
 PositiveDuration = Annotated[StrictStr, AfterValidator(_check_positive_duration)]
 Money = Annotated[StrictStr, BeforeValidator(_check_money)]
 Url = Annotated[StrictStr, AfterValidator(check_url)]
