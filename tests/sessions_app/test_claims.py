@@ -220,7 +220,7 @@ def test_two_that_claim_at_once_share_the_sessions_without_double_or_rest(projec
 def plan_of_a_claim(worker, *, generic: bool, max_running: int = 0) -> dict[str, Any]:
     """The plan of a claim as executed, and undone; with the plan made for any values, or for these."""
     names = ("worker", "limit", "look", "suspect_from", "max_running")
-    sql = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", leases._CLAIM)
+    sql = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", leases.claiming._CLAIM)
     with another_connection() as other:
         mode = "force_generic_plan" if generic else "force_custom_plan"
         other.execute(f"SET plan_cache_mode = {mode}".encode())

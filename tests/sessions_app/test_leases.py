@@ -180,7 +180,7 @@ def test_an_end_that_fails_halfway_changes_nothing(worker, monkeypatch):
     """L7: one transaction; the lease stays until the whole end can be written"""
     session = factories.running(worker)
     call, model_call = running_call(session), started_call(session)
-    monkeypatch.setattr(leases, "reschedule", lambda row: (_ for _ in ()).throw(RuntimeError("broken")))
+    monkeypatch.setattr(leases.ending, "reschedule", lambda row: (_ for _ in ()).throw(RuntimeError("broken")))
     with pytest.raises(RuntimeError, match="broken"):
         leases.end_lease(session.id, reason="crash")
     call.refresh_from_db()
@@ -200,7 +200,7 @@ def test_one_lease_that_cannot_be_ended_does_not_keep_the_others(worker, monkeyp
             raise RuntimeError("broken")
         return really(session_id, **kwargs)
 
-    monkeypatch.setattr(leases, "end_lease", end)
+    monkeypatch.setattr(leases.ending, "end_lease", end)
     with pytest.raises(ExceptionGroup) as caught:
         leases.end_leases_of(worker=worker.pk, reason="crash")
     assert [str(error) for error in caught.value.exceptions] == ["broken"]

@@ -271,7 +271,7 @@ def test_a_claim_is_one_statement_whether_or_not_there_is_a_limit(monkeypatch: p
     limited(2)
     worker = factories.worker()
     sent: list[Any] = []
-    original = leases.hot_cursor
+    original = leases.claiming.hot_cursor
 
     @contextmanager
     def counting() -> Iterator[Any]:
@@ -283,7 +283,7 @@ def test_a_claim_is_one_statement_whether_or_not_there_is_a_limit(monkeypatch: p
 
             yield SimpleNamespace(execute=execute, fetchall=cursor.fetchall)
 
-    monkeypatch.setattr(leases, "hot_cursor", counting)
+    monkeypatch.setattr(leases.claiming, "hot_cursor", counting)
     assert len(leases.claim(worker=worker.pk, limit=10)) == 2
     assert leases.claim(worker=worker.pk, limit=10) == []
     assert len(sent) == 2

@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models import F
 
 from sessions_app import leases, own_connection, sweeper
+from sessions_app.errors import LeaseLost, WorkerDead
 from sessions_app.hosting.stop import StopFlag
 from sessions_app.models import (
     Delivery,
@@ -167,7 +168,7 @@ def test_one_failing_session_does_not_keep_the_others_leased(
             raise RuntimeError("cannot be ended")
         return original(session_id, **arguments)
 
-    monkeypatch.setattr(leases, "end_lease", end_lease)
+    monkeypatch.setattr(leases.ending, "end_lease", end_lease)
     report = sweep(one)
     assert len(report.errors) == 1
     assert list(Lease.objects.values_list("pk", flat=True)) == [broken]
@@ -235,9 +236,9 @@ def test_a_reaper_under_way_wins_against_the_renewal() -> None:
     with staging.holding("UPDATE sessions_app_worker SET dead = true WHERE id = %s", late.pk):
         renewal = staging.Contender(lambda: beat(late.pk))
         staging.wait_until_blocked()
-    with pytest.raises(leases.WorkerDead):
+    with pytest.raises(WorkerDead):
         renewal.result()
-    with pytest.raises(leases.WorkerDead):
+    with pytest.raises(WorkerDead):
         beat(late.pk)
     assert leases.register_worker(owner="replacement", capacity=1).pk != late.pk
 
@@ -247,14 +248,14 @@ def test_a_reaped_attempt_can_write_no_more_also_after_it_was_replaced(one: Swee
     old = factories.worker(expires_in=-1)
     session = factories.running(old)
     sweep(one)
-    with pytest.raises(leases.LeaseLost) as lost, leases.fence(session.pk, worker=old.pk, attempt=1):
+    with pytest.raises(LeaseLost) as lost, leases.fence(session.pk, worker=old.pk, attempt=1):
         pass
     assert lost.value.data == {"reason": "crash"}
 
     replacement = factories.worker()
     assert leases.claim(worker=replacement.pk, limit=1) == [leases.Claimed(session.pk, 2)]
     for worker, attempt in ((old.pk, 1), (old.pk, 2), (replacement.pk, 1)):
-        with pytest.raises(leases.LeaseLost), leases.fence(session.pk, worker=worker, attempt=attempt):
+        with pytest.raises(LeaseLost), leases.fence(session.pk, worker=worker, attempt=attempt):
             pass
     with leases.fence(session.pk, worker=replacement.pk, attempt=2) as held:
         assert held.pk == session.pk
