@@ -55,7 +55,6 @@ class Budget:
 class Limits:
     turn: Budget = Budget()
     session: Budget = Budget()
-    asks: bool = False  # `on_limit: ask`
 
     @property
     def costs(self) -> bool:
@@ -123,7 +122,7 @@ def of(document: Mapping[str, Any], override: Mapping[str, Any] | None) -> Limit
         if WALL_TIME in values:
             values = values | {WALL_TIME: seconds(values[WALL_TIME])}
         budgets[scope] = Budget(**values)
-    return Limits(**budgets, asks=(own.get("on_limit") or given.get("on_limit")) == "ask")
+    return Limits(**budgets)
 
 
 def standing(limits: Limits, turn: Used, session: Used) -> Standing:

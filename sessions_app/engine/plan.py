@@ -199,7 +199,7 @@ def _ask(view: View, steering: tuple[UUID, ...]) -> Decision:
 
 
 def _at_limit(reached: Reached) -> Decision:
-    """What a turn does that may make no further call (R8)."""
+    """What a turn does that may make no further call (R8): it ends. Here is where it would ask to go on."""
     return EndTurn("failed", "limit", reached.error, reached)
 
 

@@ -85,7 +85,6 @@ def test_a_session_replaces_single_limits_of_its_config() -> None:
     assert limits.of(document, None) == Limits(
         turn=Budget(model_calls=5, cost_usd=Decimal("2.00"), wall_time=3600.0),
         session=Budget(tokens=100),
-        asks=True,
     )
     own = {"turn": {"model_calls": 9}, "session": {"model_calls": 7}, "on_limit": "fail"}
     assert limits.of(document, own) == Limits(
