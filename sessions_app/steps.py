@@ -163,13 +163,15 @@ class _Locked:
     turn_count: int
     output_seq: int | None
     crash_count: int
+    ended_attempt: int | None
+    ended_reason: str | None
     lease_end: dict[str, Any] | None
 
 
 # Both in id order (L11). The second statement has a snapshot of its own, taken when the first holds its locks.
 LOCK_SESSIONS = """
 SELECT id, project_id, work_rev, next_seq, head_seq, turn_id, last_turn_id, turn_count, output_seq, crash_count,
-    lease_end
+    ended_attempt, ended_reason, lease_end
 FROM sessions_app_session WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 LOCK_SESSION = LOCK_SESSIONS.replace(" SKIP LOCKED", "")
@@ -376,9 +378,7 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
             elif held.get(step.session) != step.attempt and skip_busy:
                 results.append(None)  # lost or locked: that is found out alone
             elif held.get(step.session) != step.attempt:
-                end = row.lease_end
-                reason = end["reason"] if end and end.get("attempt") == step.attempt else None
-                results.append(Lost(reason))
+                results.append(Lost(row.ended_reason if row.ended_attempt == step.attempt else None))
             else:
                 results.append(batch.add(step, row))
         batch.write(cursor)

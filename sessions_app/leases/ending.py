@@ -65,6 +65,7 @@ def end_lease_locked(
     if reason == EndReason.CRASH and lease.worker.draining:
         reason = EndReason.DRAIN  # a planned stop that had to be cut short is no crash (L8)
     lease.delete()
+    session.ended_attempt, session.ended_reason = lease.attempt, reason
     ModelCall.objects.filter(session=session, state=ModelCallState.STARTED).update(
         state=ModelCallState.INTERRUPTED, ended_at=ClockTimestamp(), may_be_billed=True
     )

@@ -34,7 +34,6 @@ def fence(session_id: UUID, *, worker: int, attempt: int) -> Iterator[Session]:
 
 def lost_because(session: Session | None, attempt: int) -> str | None:
     """Why `attempt` lost the session, where that is still known."""
-    if session is None or session.lease_end is None or session.lease_end.get("attempt") != attempt:
+    if session is None or session.ended_attempt != attempt:
         return None
-    reason: str = session.lease_end["reason"]
-    return reason
+    return session.ended_reason

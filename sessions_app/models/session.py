@@ -88,6 +88,9 @@ class Session(models.Model):
     crashed_with = models.JSONField(null=True, blank=True)
     # What its config's limits are overridden with (R8).
     limits = models.JSONField(null=True, blank=True)
+    # The last lease that ended, and why; a late write of that attempt is told (L3, L7).
+    ended_attempt = models.IntegerField(null=True, blank=True)
+    ended_reason = models.CharField(max_length=10, choices=EndReason, null=True, blank=True)
     # How leases ended since the last `session_resumed` entry, and which calls that settled:
     # {"reason": …, "attempt": …, "settled": ["tcl_…"]} (S9).
     lease_end = models.JSONField(null=True, blank=True)

@@ -180,7 +180,9 @@ def test_an_end_that_fails_halfway_changes_nothing(worker, monkeypatch):
     """L7: one transaction; the lease stays until the whole end can be written"""
     session = factories.running(worker)
     call, model_call = running_call(session), started_call(session)
-    monkeypatch.setattr(leases.ending, "reschedule", lambda row: (_ for _ in ()).throw(RuntimeError("broken")))
+    monkeypatch.setattr(
+        leases.ending, "reschedule", lambda row: (_ for _ in ()).throw(RuntimeError("broken"))
+    )
     with pytest.raises(RuntimeError, match="broken"):
         leases.end_lease(session.id, reason="crash")
     call.refresh_from_db()
@@ -431,7 +433,7 @@ def test_a_stolen_session_belongs_to_the_thief_under_a_new_attempt(worker):
     assert (current.status, current.wake_at, current.lease_end["reason"]) == ("running", None, "forced")
     (saved,) = steps.commit_steps(thief.pk, [note(current, resumed=True)])
     assert isinstance(saved, steps.Saved)
-    assert steps.commit_steps(worker.pk, [note(session)]) == [steps.Lost(None)]
+    assert steps.commit_steps(worker.pk, [note(session)]) == [steps.Lost("forced")]
     assert kinds(session) == ["tool_result", "note"]
     assert beat(worker).leases == frozenset()
     assert beat(thief).leases == {(session.id, 2)}
@@ -490,3 +492,18 @@ def test_the_database_refuses_what_no_code_of_ours_may_do(worker):
     refuse("UPDATE sessions_app_session SET wake_at = clock_timestamp() WHERE id = %s", session.pk)
     refuse("UPDATE sessions_app_worker SET dead = false WHERE id = %s", other.pk)
     assert Worker.objects.get(pk=other.pk).dead
+
+
+@pytest.mark.parametrize("reason", ALL)
+def test_a_late_write_is_told_why_its_lease_ended(worker, reason):
+    """L3, L7: the reason is kept on the session, whatever it was"""
+    session = factories.running(worker)
+    leases.end_lease(session.id, reason=reason)
+    with (
+        pytest.raises(LeaseLost) as lost,
+        leases.fence(session.id, worker=worker.pk, attempt=session.attempt),
+    ):
+        pass
+    assert lost.value.data["reason"] == reason
+    step = steps.StepWrite(session=session.id, attempt=session.attempt, work_rev=0)
+    assert steps.commit_steps(worker.pk, [step]) == [steps.Lost(reason)]

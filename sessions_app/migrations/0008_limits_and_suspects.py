@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("sessions_app", "0006_branches"),
+        ("sessions_app", "0007_branches"),
     ]
 
     operations = [
