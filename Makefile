@@ -16,7 +16,7 @@ CHECK_ENV := DATABASE_URL=postgresql://nobody@127.0.0.1:9/none
 CHECKS := check-style check-format check-types check-imports check-migrations check-openapi check-templates check-files
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-base demo run test check lock bench openapi format stop clean $(CHECKS)
+.PHONY: help setup setup-base demo run test check lock soak bench openapi format stop clean $(CHECKS)
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: setup  ## run the tests on a real PostgreSQL; ARGS="-k name" picks some
 check: setup  ## run every linter and drift check
 	@+$(MAKE) --no-print-directory --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) -j 2 $(CHECKS)
 	@echo "check: ok"
+
+soak: setup  ## run 200 sessions over bad wires while workers are killed; ARGS="--seed 7 --sessions 20"
+	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) soak $(ARGS)
 
 bench: setup-base  ## measure recovery times and durable steps per second
 	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) bench recovery && $(MANAGE) bench steps

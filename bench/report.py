@@ -9,12 +9,20 @@ from typing import Any, TextIO
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-class Report:
-    """`row` prints and keeps a row; `close` writes `bench/results/<name>.json` and says how it went."""
+class FellShort(Exception):
+    """What was to be measured cannot be; the message says why."""
 
-    def __init__(self, name: str, out: TextIO) -> None:
+
+class Report:
+    """`row` prints and keeps a row; `close` writes `bench/results/<name>.json` and says how it went.
+
+    `folder` is another place for the JSON.
+    """
+
+    def __init__(self, name: str, out: TextIO, folder: Path | None = None) -> None:
         self.name = name
         self.out = out
+        self.folder = folder
         self.rows: list[dict[str, Any]] = []
         self.short: list[str] = []
 
@@ -34,7 +42,8 @@ class Report:
 
     def close(self) -> int:
         """The closing line; returns the exit status."""
-        RESULTS.mkdir(exist_ok=True)
+        folder = self.folder or RESULTS
+        folder.mkdir(parents=True, exist_ok=True)
         document = {
             "name": self.name,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,7 +51,7 @@ class Report:
             "rows": self.rows,
             "fell_short": self.short,
         }
-        (RESULTS / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n")
+        (folder / f"{self.name}.json").write_text(json.dumps(document, indent=1) + "\n")
         if self.short:
             self.say(f"{self.name}: fell short: {'; '.join(self.short)}")
             return 1
