@@ -82,7 +82,9 @@ def test_sessions_are_locked_in_id_order_whatever_the_order_of_the_steps(worker)
     """L11: looking up three steps after a lost answer waits at the second and holds the first alone"""
     first, second, third = sorted((factories.running(worker) for _ in range(3)), key=lambda row: row.id)
     with holding(LOCK_SESSION, second.id):
-        contender = Contender(lambda: steps._find(worker.pk, [write(row) for row in (third, first, second)]))
+        contender = Contender(
+            lambda: steps.commit._find(worker.pk, [write(row) for row in (third, first, second)])
+        )
         wait_until_blocked()
         with another_connection() as other:
             other.execute(LOCK_SESSION + " NOWAIT", [third.id])
@@ -245,7 +247,7 @@ def test_a_worker_that_freezes_in_a_commit_does_not_keep_the_session_locked(work
             frozen.set()
             assert thawed.wait(5)
 
-    monkeypatch.setattr(steps, "crash_point", freeze)
+    monkeypatch.setattr(steps.commit, "crash_point", freeze)
     step = write(session)
     contender = Contender(lambda: in_a_worker_thread(lambda: steps.commit_steps(worker.pk, [step])))
     assert frozen.wait(5)

@@ -220,7 +220,7 @@ def lose_the_answer(monkeypatch, point, *, really):
                 connection.connection.close()
                 raise psycopg.OperationalError("the connection is lost")
 
-    monkeypatch.setattr(steps, "crash_point", at)
+    monkeypatch.setattr(steps.commit, "crash_point", at)
     return broken
 
 
@@ -298,7 +298,7 @@ class CountingCursor(psycopg.Cursor):
 
 @pytest.fixture
 def statements(monkeypatch):
-    monkeypatch.setattr(steps.psycopg, "Cursor", CountingCursor)
+    monkeypatch.setattr(psycopg, "Cursor", CountingCursor)
     CountingCursor.statements = []
     return CountingCursor.statements
 
