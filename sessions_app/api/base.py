@@ -9,6 +9,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed, QueryDict
 from django.views.decorators.csrf import csrf_exempt
 from pydantic import ValidationError
+from rest_framework.exceptions import NotAcceptable
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -124,9 +125,12 @@ type AsyncHandler = Callable[..., Awaitable[HttpResponseBase]]
 
 
 def async_view(
-    *, methods: Collection[str] = ("GET",)
+    *, methods: Collection[str] = ("GET",), answers: Collection[str] = ("application/json",)
 ) -> Callable[[AsyncHandler], Callable[..., Coroutine[Any, Any, HttpResponseBase]]]:
-    """A plain asynchronous view `handler(request, access, **kwargs)` with the API's authentication and errors."""
+    """A plain asynchronous view `handler(request, access, **kwargs)` with the API's authentication and errors.
+
+    `answers` are the media types that it can answer in.
+    """
 
     def wrap(handler: AsyncHandler) -> Callable[..., Coroutine[Any, Any, HttpResponseBase]]:
         @csrf_exempt  # checked with the cookie, by `authenticate`
@@ -136,6 +140,7 @@ def async_view(
                 access = await aauthenticate(request)
                 if request.method not in methods:
                     return HttpResponseNotAllowed(sorted(methods))
+                _accepted(request, answers)
                 return await handler(request, access, **kwargs)
             except Exception as error:
                 problem = problems.explain(error)
@@ -146,6 +151,11 @@ def async_view(
         return view
 
     return wrap
+
+
+def _accepted(request: HttpRequest, answers: Collection[str]) -> None:
+    if not any(request.accepts(kind) for kind in answers):
+        raise NotAcceptable
 
 
 def _measure_chunked(request: HttpRequest) -> None:

@@ -10,7 +10,6 @@ from sessions_app.api import session_shapes as shapes
 from sessions_app.api.openapi import operation
 from sessions_app.api.session_requests import NoBody, RewindSession
 from sessions_app.api.session_views import SessionDoor
-from sessions_app.idempotency import Answer
 
 
 class RewindView(SessionDoor):
@@ -30,13 +29,10 @@ class RewindView(SessionDoor):
         settled as interrupted when the session goes on.
         """
         body = self.body(RewindSession)
-        self.visible(session)
-
-        def effect() -> Answer:
-            rewinding.rewind(session=session, to_seq=body.to_seq, actor=self.access.actor)
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+        return self.change(
+            session,
+            lambda: rewinding.rewind(session=session, to_seq=body.to_seq, actor=self.access.actor),
+        )
 
 
 class RetryView(SessionDoor):
@@ -56,10 +52,4 @@ class RetryView(SessionDoor):
         409 `session_busy`; where there is none: 409 `nothing_to_retry`.
         """
         self.body(NoBody)
-        self.visible(session)
-
-        def effect() -> Answer:
-            rewinding.retry(session=session, actor=self.access.actor)
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+        return self.change(session, lambda: rewinding.retry(session=session, actor=self.access.actor))

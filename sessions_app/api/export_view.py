@@ -27,7 +27,7 @@ LINES = "application/x-ndjson"
 DOCUMENT = "application/json"
 
 
-@async_view()
+@async_view(answers=(LINES, DOCUMENT))
 async def export(request: HttpRequest, access: Access, session: str) -> StreamingHttpResponse:
     """The session as it is when this begins."""
     key = path_id("ses", session)

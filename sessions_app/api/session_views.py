@@ -1,5 +1,6 @@
 """`/sessions` and what hangs on one session: its control, log and turns."""
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,16 @@ class SessionDoor(ApiView):
         if not Session.objects.filter(pk=session, project_id=self.project).exists():
             raise NotFound("no such session")
         return session
+
+    def change(self, session: UUID, effect: Callable[[], object]) -> Response:
+        """Run the effect, once per Idempotency-Key, and answer with the session as it is then."""
+        self.visible(session)
+
+        def answer() -> Answer:
+            effect()
+            return Answer(200, shapes.session(self.session(session)))
+
+        return self.once(answer)
 
 
 def new_input(view: ApiView, body: SubmitInput, *, path: str = "") -> NewInput:
@@ -213,13 +224,7 @@ class CancelView(SessionDoor):
         Without an open turn nothing happens. With an `Idempotency-Key` a repeated request can't hit a later turn.
         """
         self.body(NoBody)
-        self.visible(session)
-
-        def effect() -> Answer:
-            control.cancel(session=session, actor=self.access.actor)
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+        return self.change(session, lambda: control.cancel(session=session, actor=self.access.actor))
 
 
 class CompactView(SessionDoor):
@@ -239,13 +244,9 @@ class CompactView(SessionDoor):
         a `note` entry says why. Asking again while it is still to come changes nothing.
         """
         self.body(NoBody)
-        self.visible(session)
-
-        def effect() -> Answer:
-            control.request_compaction(session=session, actor=self.access.actor)
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+        return self.change(
+            session, lambda: control.request_compaction(session=session, actor=self.access.actor)
+        )
 
 
 class ArchiveView(SessionDoor):
@@ -261,13 +262,7 @@ class ArchiveView(SessionDoor):
     def post(self, request: Request, session: UUID) -> Response:
         """Ends the open turn, drops the waiting input, gives machines back. It can be read and restored. Repeatable."""
         self.body(NoBody)
-        self.visible(session)
-
-        def effect() -> Answer:
-            control.archive(session=session, actor=self.access.actor)
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+        return self.change(session, lambda: control.archive(session=session, actor=self.access.actor))
 
 
 class RestoreView(SessionDoor):
@@ -283,13 +278,7 @@ class RestoreView(SessionDoor):
     def post(self, request: Request, session: UUID) -> Response:
         """Idle, with its whole history; what archiving ended and dropped stays so. Repeatable."""
         self.body(NoBody)
-        self.visible(session)
-
-        def effect() -> Answer:
-            control.restore(session=session, actor=self.access.actor)
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+        return self.change(session, lambda: control.restore(session=session, actor=self.access.actor))
 
 
 class SessionConfigView(SessionDoor):
@@ -308,18 +297,15 @@ class SessionConfigView(SessionDoor):
         Where the session does not run under `expected_config`: 409 `config_moved`.
         """
         body = self.body(ChangeConfig)
-        self.visible(session)
-
-        def effect() -> Answer:
-            control.change_config(
+        return self.change(
+            session,
+            lambda: control.change_config(
                 session=session,
                 config=body.config,
                 expected_config=body.expected_config,
                 actor=self.access.actor,
-            )
-            return Answer(200, shapes.session(self.session(session)))
-
-        return self.once(effect)
+            ),
+        )
 
 
 class EntriesView(SessionDoor):

@@ -9,7 +9,9 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError
 from django.test import Client
 
+from sessions_app import ids
 from sessions_app.api import problems
+from tests import factories
 from tests.sessions_app.api.conftest import Api, problem
 
 
@@ -28,7 +30,9 @@ def test_wrong_methods_are_405_and_name_the_right_ones(api: Api) -> None:
 
 
 def test_what_cannot_be_answered_in_is_406(api: Api) -> None:
-    problem(api.get("/me", Accept="text/html"), 406, "not_acceptable")
+    session = ids.encode("ses", factories.session(config=factories.config(project=api.project)).pk)
+    for path in ("/me", f"/sessions/{session}/wait?for=idle", f"/sessions/{session}/export"):
+        problem(api.get(path, Accept="text/html"), 406, "not_acceptable")
 
 
 @pytest.mark.parametrize(
