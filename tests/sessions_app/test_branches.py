@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def test_the_runs_of_a_log_are_the_path_along_the_parents(data: st.DataObject, m
 
 
 def note(session: Session | UUID, *texts: str) -> None:
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(session.pk if isinstance(session, Session) else session)
         assert row is not None
         log.append(row, *(log.NewEntry(kind="note", data={"text": text}) for text in texts))

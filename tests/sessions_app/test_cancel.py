@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from sessions_app import control, due, entries, ids, inputs, leases, steps, tool_port
 from sessions_app.errors import LeaseLost, NotFound, SessionArchived
@@ -46,7 +47,7 @@ def call_in(session: Session, state: str, *, tool_class: str = "outside") -> Cal
     )
     from sessions_app.database import hot_cursor
 
-    with leases.transaction.atomic(), hot_cursor() as cursor:
+    with transaction.atomic(), hot_cursor() as cursor:
         tool_port.runtime().insert_calls(cursor, [(call, 1, session.attempt)])
     return call
 
@@ -184,7 +185,7 @@ def test_what_comes_after_a_cancel_fails_at_the_fence(late: Callable[[Session, W
     session = factories.running(worker)
     if late is late_reply:
         cancel(session)
-    assert late(session, worker) == steps.Lost(None)
+    assert late(session, worker) == steps.Lost("cancelled")
     assert kinds(session)[-1] == "turn_ended"
     assert not Entry.objects.filter(kind="note").exists()
     with pytest.raises(LeaseLost), leases.fence(session.pk, worker=worker.pk, attempt=session.attempt):
@@ -209,7 +210,7 @@ def test_a_cancel_that_races_a_finish_ends_in_exactly_one_of_the_two(first: str)
     (result,) = contenders["finish"].result()
     turn = Turn.objects.get(session=session)
     if first == "cancel":
-        assert result == steps.Lost(None)
+        assert result == steps.Lost("cancelled")
         assert turn.status == "cancelled"
         assert kinds(session) == ["turn_ended"]
     else:

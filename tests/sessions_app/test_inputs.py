@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from sessions_app import content, due, entries, ids, inputs, leases, log, steps
 from sessions_app.errors import Invalid, NotFound, SessionArchived
@@ -378,7 +379,7 @@ def test_two_writers_of_one_log_leave_neither_gap_nor_double() -> None:
 
     def write(letter: str) -> None:
         for number in range(100):
-            with leases.transaction.atomic():
+            with transaction.atomic():
                 row = leases.lock_session(session.pk)
                 assert row is not None
                 log.append(row, NewEntry(kind="note", data={"text": f"{letter}{number}"}))

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from sessions_app import ids, leases, log
 from sessions_app.entry_kinds import SYSTEM
@@ -59,7 +60,7 @@ def row_of(session: str) -> Session:
 
 def write(session: str, *entries: NewEntry) -> None:
     """Append to the log as a worker would."""
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(ids.decode("ses", session))
         assert row is not None
         log.append(row, *entries)

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app import ids, leases, log
@@ -47,7 +47,7 @@ def ok(answer: Any, status: int = 200) -> Any:
 
 def replied(session: Session, *blocks: dict[str, Any], stop: str = "done") -> None:
     """A reply saved in the open turn."""
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(session.pk)
         assert row is not None
         data = {"model_call": "mcl_x", "content": list(blocks), "stop": stop}
@@ -58,7 +58,7 @@ def replied(session: Session, *blocks: dict[str, Any], stop: str = "done") -> No
 
 
 def ended(session: Session, status: str = "succeeded", reason: str = "done") -> None:
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(session.pk)
         assert row is not None
         from sessions_app.turns import end_turn_locked
@@ -415,7 +415,7 @@ def test_lists_cost_a_constant_number_of_queries(api: Api, config: AgentConfig, 
 
 
 def test_entries_page_both_ways(api: Api, session: Session) -> None:
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(session.pk)
         assert row is not None
         log.append(row, *(NewEntry(kind="note", data={"text": str(number)}) for number in range(10)))

@@ -6,7 +6,7 @@ import tracemalloc
 from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app import branches, leases, log, rewinding
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def write(session: UUID, *entries: NewEntry) -> None:
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(session)
         assert row is not None
         log.append(row, *entries)

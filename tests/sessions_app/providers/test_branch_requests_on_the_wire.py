@@ -7,6 +7,7 @@ entries, read by a held session, repaired and sent through the library to a netw
 from typing import Any
 
 import pytest
+from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +39,7 @@ def started(config: AgentConfig, **more: Any) -> Session:
 
 def request_of(session: Session, text: str) -> list[Any]:
     """What the next model call of the session would be sent, after this was said to it."""
-    with leases.transaction.atomic():
+    with transaction.atomic():
         row = leases.lock_session(session.pk)
         assert row is not None
         content = [{"type": "text", "text": text}]
