@@ -1,7 +1,8 @@
 """Whether a JSON value fits a JSON Schema, in words that a model can act on. Pure.
 
 For a tool's arguments and for structured answers alike: both are made up by a model and held against a schema
-that a project wrote. Patterns take linear time (`linear_patterns`), references are never fetched.
+that a project wrote. Patterns take linear time (`linear_patterns`), the whole takes a bounded number of steps
+(`bounded_validation`), references are never fetched.
 """
 
 import json
@@ -17,6 +18,7 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from sessions_app.bounded_validation import TooManySteps, start_counting, with_bounds
 from sessions_app.linear_patterns import with_linear_patterns
 from sessions_app.text import json_pointer
 
@@ -37,9 +39,10 @@ def validator_for_schema(schema: Mapping[str, Any]) -> Validator:
 
 def problems_with(validator: Validator, value: Any) -> str | None:
     """The first few places where the value doesn't fit, None where it fits; `Unusable` where nobody can say."""
+    start_counting()
     try:
         problems = [_told(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
-    except (RecursionError, Unresolvable) as error:
+    except (RecursionError, TooManySteps, Unresolvable) as error:
         raise Unusable(str(error)) from None
     return "; ".join(problems) or None
 
@@ -55,5 +58,6 @@ def _told(error: ValidationError) -> str:
 @lru_cache(maxsize=2048)
 def _compiled(schema: str) -> Validator:
     document = json.loads(schema)
-    kind = with_linear_patterns(validator_for(document, default=Draft202012Validator), schema)
+    kind = validator_for(document, default=Draft202012Validator)
+    kind = with_bounds(with_linear_patterns(kind, schema))
     return kind(document, registry=Registry())

@@ -23,6 +23,7 @@ _DIALECTS = {
     "https://json-schema.org/draft/2020-12/schema",
 }
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
+MAX_REFERENCES = 1000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
@@ -44,7 +45,13 @@ def check_object_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def _check_references(schema: dict[str, Any]) -> None:
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = Registry().resolver_with_root(root)
+    known: set[str] = set()
     for path, reference in _references(schema, ()):
+        if reference in known:
+            continue
+        known.add(reference)
+        if len(known) > MAX_REFERENCES:
+            raise _invalid(json_pointer(path), f"more than {MAX_REFERENCES} different references")
         if not reference.startswith("#"):
             raise _invalid(json_pointer(path), "refers to another document")
         try:
