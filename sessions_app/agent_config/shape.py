@@ -95,9 +95,18 @@ _MESSAGES = {
 }
 
 
+MAX_PROBLEMS = 100
+"""Nobody reads more, and an answer must not be many times as large as the request that it refuses."""
+
+
 def problems_of(error: ValidationError) -> list[Problem]:
-    """Pydantic's findings in our codes and paths, in the order of the document's fields."""
-    return [_problem(detail) for detail in error.errors(include_url=False, include_input=False)]
+    """Pydantic's findings in our codes and paths, in the order of the document's fields; the first ones of many."""
+    details = error.errors(include_url=False, include_input=False)
+    problems = [_problem(detail) for detail in details[:MAX_PROBLEMS]]
+    if len(details) > MAX_PROBLEMS:
+        message = f"and {len(details) - MAX_PROBLEMS} more problems"
+        problems.append(Problem(path="", code="too_many", message=message))
+    return problems
 
 
 def _problem(detail: ErrorDetails) -> Problem:

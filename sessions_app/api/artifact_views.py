@@ -30,6 +30,7 @@ from sessions_app.api.base import ApiView, checked
 from sessions_app.api.fields import Body, Query
 from sessions_app.api.openapi import operation, page_of
 from sessions_app.api.pagination import PageQuery, page
+from sessions_app.api.parsers import refuse_encoded
 from sessions_app.artifacts import ArtifactTooLarge
 from sessions_app.errors import Invalid, TenureError
 from sessions_app.idempotency import Answer
@@ -105,6 +106,7 @@ class ArtifactsView(ApiView):
     )
     def post(self, request: Request) -> Response:
         """A form with `file` and perhaps `name`, or the bytes themselves with their `Content-Type` and `?name=`."""
+        refuse_encoded(request)
         media_type = request.content_type or ""
         if media_type.partition(";")[0].strip().lower() == _FORM:
             name, media_type, data = self._form(request)

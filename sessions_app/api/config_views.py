@@ -13,7 +13,7 @@ from sessions_app.agent_config.yaml import load_json, load_yaml
 from sessions_app.api import shapes
 from sessions_app.api.base import ApiView
 from sessions_app.api.openapi import operation
-from sessions_app.api.parsers import read_limited
+from sessions_app.api.parsers import read_limited, refuse_encoded
 from sessions_app.idempotency import Answer
 
 _DOCUMENT = {"type": "object", "description": "an agent config; see the guide to its shape"}
@@ -29,7 +29,8 @@ class DocumentParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        del media_type, parser_context
+        del media_type
+        refuse_encoded((parser_context or {}).get("request"))
         return type(self).load(read_limited(stream))
 
 

@@ -6,7 +6,7 @@ what they don't know, and mistakes come back with a JSON pointer.
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
@@ -60,7 +60,8 @@ def _read_time(value: Any) -> Any:
         return value
     if isinstance(value, str) and _TIME.fullmatch(value):
         try:
-            return datetime.fromisoformat(value.upper())
+            # In UTC: a year that only an offset makes readable is none that can be stored.
+            return datetime.fromisoformat(value.upper()).astimezone(UTC)
         except (ValueError, OverflowError):
             pass
     raise PydanticCustomError("malformed", "must be a time like 2030-01-31T12:00:00Z, with its offset")

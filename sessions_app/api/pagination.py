@@ -7,7 +7,7 @@ go meanwhile shift nothing. It also names its list: a cursor of another one is a
 import base64
 import json
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -110,6 +110,7 @@ def _decode(cursor: str, name: str) -> tuple[datetime, UUID | int]:
         place = datetime.fromisoformat(moment)
         if place.tzinfo is None:
             raise InvalidCursor
+        place = place.astimezone(UTC)
         return place, UUID(hex=last) if isinstance(last, str) else _number(last)
     except (ValueError, TypeError, RecursionError, OverflowError):
         raise InvalidCursor from None

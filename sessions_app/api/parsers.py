@@ -6,10 +6,12 @@ may have, more bytes than `TENURE_MAX_BODY_BYTES`, and text that is not UTF-8. W
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import IO, Any
 
 from django.conf import settings
+from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 
 from sessions_app.errors import Invalid, TenureError
@@ -38,8 +40,16 @@ class StrictJSONParser(BaseParser):
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         del media_type
+        refuse_encoded((parser_context or {}).get("request"))
         length = (parser_context or {}).get("length")
         return loads(read_limited(stream, length=length))
+
+
+def refuse_encoded(request: Any) -> None:
+    """A compressed body would be taken for what it is not."""
+    encoding = "" if request is None else request.headers.get("Content-Encoding", "")
+    if encoding.strip().lower() not in {"", "identity"}:
+        raise UnsupportedMediaType("", detail="Bodies are read without any Content-Encoding.")
 
 
 def read_limited(stream: IO[Any], *, length: int | None = None) -> bytes:
@@ -99,8 +109,9 @@ class _Doubled(dict[str, Any]):
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        names = [name for name, _ in pairs]
-        self.name = next(name for place, name in enumerate(names) if name in names[:place])
+        # Counted in one pass: a body of a few megabytes may hold a million keys.
+        times = Counter(name for name, _ in pairs)
+        self.name = next(name for name, _ in pairs if times[name] > 1)
 
 
 def _path_to(value: Any, wanted: object) -> tuple[str | int, ...] | None:

@@ -19,6 +19,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.multipartparser import MultiPartParserError
 from django.views.csrf import csrf_failure as csrf_failure_page
 from rest_framework import exceptions
+from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 
 from sessions_app.api.shapes import shape_of
@@ -155,7 +156,10 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
     problem = explain(error)
     if problem is None:
         return None
-    document = problem.document(context["request"])
+    request = context["request"]
+    document = problem.document(request)
+    # A problem is JSON, also where answers are not (the schema is YAML), and whatever `Accept` says.
+    request.accepted_renderer, request.accepted_media_type = JSONRenderer(), "application/json"
     return Response(document, problem.status, headers=dict(problem.headers), content_type=MEDIA_TYPE)
 
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import psycopg
 import pytest
 from django.db import DataError, IntegrityError, OperationalError
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from sessions_app import ids
 from sessions_app.api import problems
@@ -132,7 +132,9 @@ def test_a_refused_host_is_a_problem(api: Api, settings: Any) -> None:
 
 def test_a_csrf_failure_outside_drf_is_a_problem_under_the_api_only(db: None) -> None:
     client = Client(enforce_csrf_checks=True)
-    problem(client.post("/healthz"), 403, "csrf_failed")
+    answer: Any = problems.csrf_failure(RequestFactory().post("/api/v1/other"), reason="no token")
+    assert (answer.status_code, answer["Content-Type"]) == (403, problems.MEDIA_TYPE)
+    assert json.loads(answer.content)["code"] == "csrf_failed"
     page = client.post("/admin/login/", {"username": "x"})
     assert page.status_code == 403
     assert page["Content-Type"].startswith("text/html")
