@@ -42,6 +42,8 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
+            # Without its own handler, by which a line would stand there twice while DEBUG is on.
+            "django": {"handlers": [], "level": level},
             # A line per request belongs to the proxy in front; errors still come through.
             "django.request": {"level": "ERROR"},
             "daphne": {"level": "WARNING"},
