@@ -11,6 +11,7 @@ from sessions_app.entry_kinds import (
     Blocks,
     LimitReached,
     LimitWarning,
+    ToolCallUpdated,
     ToolResult,
     TurnEnded,
     TurnStarted,
@@ -50,6 +51,14 @@ def orphan_result(call: dict[str, Any], *, turn: UUID | None) -> NewEntry:
 def tool_started(call: Call) -> NewEntry:
     data = {"tool_call": ids.encode("tcl", call.id), "name": call.name}
     return NewEntry(kind="tool_started", data=data, turn=call.turn)
+
+
+def late_answer(call: Call, result: ToolOutcome) -> NewEntry:
+    """What a tool said after its call had got its result (T5)."""
+    data = ToolCallUpdated(
+        tool_call=ids.encode("tcl", call.id), update=f"late answer: {result.outcome}", content=result.content
+    )
+    return NewEntry(kind="tool_call_updated", data=data, turn=call.turn)
 
 
 def user_message(*, input_id: UUID, delivery: str, content: Blocks, actor: Actor, turn: UUID) -> NewEntry:

@@ -172,7 +172,7 @@ class ToolStarted(TypedDict):
 
 
 class ToolCallUpdated(TypedDict):
-    """Progress, or an answer that came after the result."""
+    """Progress, or an answer that came after the result, which stays what it is."""
 
     tool_call: str
     update: str

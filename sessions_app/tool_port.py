@@ -147,6 +147,9 @@ class ToolRuntime(Protocol):
     async def run_outside(self, call: Call, context: ToolContext) -> ToolOutcome:
         """Run an outside tool; its own failures are an outcome. Time limits are the caller's."""
 
+    def can_be_stopped(self, call: Call) -> bool:
+        """Whether cancelling `run_outside` ends the tool itself."""
+
     def run_internal(self, call: Call, context: ToolContext, session: "Session") -> ToolOutcome:
         """Run an internal tool inside the open fence, in a savepoint.
 

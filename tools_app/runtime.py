@@ -66,6 +66,10 @@ class Runtime:
             return _failed(call, error)
         return ToolOutcome(Outcome.SUCCEEDED.value, content)
 
+    def can_be_stopped(self, call: Call) -> bool:
+        tool = registry.get(call.name)
+        return tool is None or inspect.iscoroutinefunction(tool.run)
+
     def run_internal(self, call: Call, context: ToolContext, session: Session) -> ToolOutcome:
         """Run it in a savepoint of the caller's fence, so that its failure leaves nothing behind (A78)."""
         tool = registry.get(call.name)

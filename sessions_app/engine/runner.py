@@ -76,6 +76,7 @@ class Run:
         self.log = logger.bind(session=str(state.id), attempt=state.attempt, worker=holder.worker_id)
         self.held_since = asyncio.get_running_loop().time()
         self.tools: dict[asyncio.Task[ToolOutcome], Call] = {}
+        self.late: set[asyncio.Task[None]] = set()  # tools past their limit that nobody can stop
         self.lost = False
 
     async def run(self) -> None:
@@ -505,10 +506,8 @@ class Run:
         if left == 0:
             return spending.failed(spending.NOT_STARTED)
         bound = limit if left is None else min(limit, left + spending.SLACK)
-        try:
-            async with asyncio.timeout(bound):
-                outcome = await tool_port.runtime().run_outside(call, self._context(call))
-        except TimeoutError:
+        outcome = await self._within(bound, call)
+        if outcome is None:
             if bound < limit:
                 return spending.failed(spending.STOPPED)
             text = (
@@ -518,6 +517,33 @@ class Run:
             return ToolOutcome("failed", [{"type": "text", "text": text}])
         crash_point("tool.after")
         return outcome
+
+    async def _within(self, seconds: float, call: Call) -> ToolOutcome | None:
+        """What the tool brings in this time; None where it takes longer.
+
+        It is stopped then. One that can't be is listened to for as long as the session is held (T5).
+        """
+        tool = asyncio.create_task(tool_port.runtime().run_outside(call, self._context(call)))
+        try:
+            await asyncio.wait({tool}, timeout=seconds)
+        except asyncio.CancelledError:
+            tool.cancel()
+            raise
+        if not tool.done() and not tool_port.runtime().can_be_stopped(call):
+            self.late.add(asyncio.create_task(self._keep_late_answer(call, tool)))
+            return None
+        tool.cancel()
+        await asyncio.wait({tool})
+        return None if tool.cancelled() else tool.result()
+
+    async def _keep_late_answer(self, call: Call, tool: asyncio.Task[ToolOutcome]) -> None:
+        try:
+            outcome = await tool
+            await self.holder.in_database(
+                keep_late_answer, call, outcome, self.holder.worker_id, self.state.attempt
+            )
+        except LeaseLost:
+            self.log.info("tool.late_answer_lost", tool=call.name)
 
     async def _run_internal(self, call: Call) -> None:
         """Effect and result in one transaction: never half done (T)."""
@@ -550,13 +576,14 @@ class Run:
 
     def _cancel_tools(self) -> None:
         """Before the end of the lease says that they were interrupted."""
-        for task in self.tools:
+        for task in (*self.tools, *self.late):
             task.cancel()
 
     async def _stop_tools(self) -> None:
         self._cancel_tools()
-        await asyncio.gather(*self.tools, return_exceptions=True)
+        await asyncio.gather(*self.tools, *self.late, return_exceptions=True)
         self.tools.clear()
+        self.late.clear()
 
 
 def run_internal(call: Call, context: ToolContext, worker: int, attempt: int) -> log.Placed:
@@ -568,6 +595,13 @@ def run_internal(call: Call, context: ToolContext, worker: int, attempt: int) ->
         placed = _save_internal(session, call, result, attempt)
     crash_point("internal.committed")
     return placed
+
+
+def keep_late_answer(call: Call, result: ToolOutcome, worker: int, attempt: int) -> None:
+    """The call has its result for ever; what its tool said later is in the log beside it (T5)."""
+    with leases.fence(call.session, worker=worker, attempt=attempt) as session:
+        log.append(session, entries.late_answer(call, result), attempt=attempt)
+        session.save()
 
 
 def _save_internal(session: Session, call: Call, result: ToolOutcome, attempt: int) -> log.Placed:
