@@ -100,7 +100,11 @@ class Proxy(LocalServer):
         if fault is not None and fault.kind in INSTEAD:
             return refusal(exchange.protocol, fault)
         kept = {name: value for name, value in headers.items() if name in _KEPT_HEADERS}
-        given = await self._mock.post(self._target + path, content=raw, headers=kept)
+        try:
+            given = await self._mock.post(self._target + path, content=raw, headers=kept)
+        except httpx2.TransportError as error:
+            exchange.status = 502
+            return Answer(502, {"content-type": "text/plain"}, str(error).encode(), fails=True)
         exchange.status = given.status_code
         told = {"content-type": given.headers.get("content-type", "application/json")}
         if fault is None or given.status_code != httpx2.codes.OK:

@@ -108,6 +108,8 @@ def _play(report: Report, processes: Processes, project: Project, folder: Path, 
     env = services.environment(TENURE_LOG_JSON="1", TENURE_LOG_LEVEL="WARNING", **_RETRIES) | {
         "TENURE_ALLOWED_NETWORKS": "127.0.0.0/8",
         "TENURE_PRELOAD_PROVIDERS": ",".join(PROTOCOLS),
+        # A session may be in the way of every kill; the crash limit is not what is measured here.
+        "TENURE_CRASH_LIMIT": str(max(settings.TENURE.crash_limit, options.kills + 1)),
         "TENURE_DEV_TOOLS": "1",
         "TENURE_DEV_TOOL_ROOT": str(effects),
     }

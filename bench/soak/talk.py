@@ -51,6 +51,7 @@ class Talk:
         self._thread = threading.Thread(target=self._run, name="soak-talk")
 
     def __enter__(self) -> Self:
+        self._task = self._loop.create_task(self._all())
         self._thread.start()
         return self
 
@@ -68,7 +69,6 @@ class Talk:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._task = self._loop.create_task(self._all())
         try:
             self._loop.run_until_complete(self._task)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the main thread says it
@@ -135,9 +135,11 @@ class Talk:
 
     async def _at_rest(self, path: str) -> None:
         while True:
-            found = await self._call("GET", f"{path}/wait?for=idle&timeout={_WAIT:g}")
+            found = await self._call("GET", f"{path}/wait?for=idle,waiting&timeout={_WAIT:g}")
             if found["status"] == "idle":
                 return
+            if found["status"] == "waiting":
+                raise Refused(f"{path} waits for somebody: {found['waiting_on']}")
 
     async def _list(self, path: str, **query: str) -> list[Json]:
         """All pages of a list."""
@@ -162,4 +164,4 @@ class Talk:
 
 
 class Refused(Exception):
-    """The API refused a call of the soak or could not be reached; the message quotes its answer."""
+    """The API does not go along: it refused a call, could not be reached, or left a session waiting."""
