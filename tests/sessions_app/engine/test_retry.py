@@ -48,13 +48,14 @@ def decide(failure: ModelCallFailed, failures_so_far: int = 0, already=()) -> Ve
         (Category.MODEL_NOT_FOUND, "model_not_found"),
         (Category.INVALID_REQUEST, "invalid_request"),
         (Category.SCRIPT_EXHAUSTED, "invalid_request"),
+        (Category.LIMIT, "limit"),
         (Category.TOO_LARGE, "ask again"),
         (Category.REPLAY_REFUSED, "ask again"),
         (Category.CONTEXT_TOO_LONG, "compact"),
     ],
 )
 def test_what_follows_from_each_category(category, follows):
-    """R2, R3, R4, R5, A36, A39."""
+    """R2, R3, R4, R5, R8, A36, A39."""
     match decide(failed(category)):
         case EndTurn(reason=reason, error=error):
             assert reason == follows
@@ -87,7 +88,8 @@ def test_every_failure_is_told_in_words(category):
     """R2, R3: what the provider said stands behind what it means."""
     told = in_words(failed(category, status=400))
     assert told.endswith("it failed")
-    assert (told == "it failed") is (category is Category.SCRIPT_EXHAUSTED)
+    # Our own words already: nobody else's stand behind them.
+    assert (told == "it failed") is (category in {Category.SCRIPT_EXHAUSTED, Category.LIMIT})
     assert "_" not in told
 
 
