@@ -106,8 +106,7 @@ class _Request:
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._ids = SentIds(_id_limit(provider))
-        self._items: dict[str, tuple[int, Any]] = {}
-        self._frame = 0
+        self._items: set[str] = set()
         self._calls: list[tuple[str, Any]] = []
         self._messages: list[Message] = []
 
@@ -145,7 +144,6 @@ class _Request:
         if isinstance(content, str):
             sayable = [] if is_blank(content) else clean_text(content)
         else:
-            self._frame += 1
             sayable = _same_or_new(content, self._frame_blocks(message, frame, ids))
         if sayable:
             self._messages.append(_changed(message, content=sayable))
@@ -159,7 +157,7 @@ class _Request:
                 continue
             kind = block.get("type")
             maker = block.get("provider") or message.get("provider")
-            is_own = maker == self._provider and self._is_first(block)
+            is_own = maker == self._provider and self._is_first(block, blocks)
             if kind == "thinking":
                 keeps = is_own and self._keeps_reasoning(block, blocks)
                 lost_reasoning = not keeps and self._provider == "openai"
@@ -198,16 +196,23 @@ class _Request:
         last = before[-1] if before else {}
         return item is not None and last.get("type") == "thinking" and _item_id(last) == item
 
-    def _is_first(self, block: Message) -> bool:
-        """Whether no other item of this request has the block's item id: parts of one item may share it."""
+    def _is_first(self, block: Message, before: list[Message]) -> bool:
+        """Whether no other item of this request has the block's item id.
+
+        Parts of one item may share it where they stand together: apart, the library would move the later ones
+        to the first, and reasoning between them would be followed by nothing.
+        """
         item = _item_id(block)
-        sent = self._items.get(item) if item is not None else None
-        return sent is None or (sent == (self._frame, block.get("type")) and block.get("type") != "tool_call")
+        if item is None or item not in self._items:
+            return True
+        last = before[-1] if before else {}
+        kind = block.get("type")
+        return kind != "tool_call" and (last.get("type"), _item_id(last)) == (kind, item)
 
     def _note_item(self, block: Message) -> None:
         item = _item_id(block)
         if item is not None:
-            self._items.setdefault(item, (self._frame, block.get("type")))
+            self._items.add(item)
 
 
 def _id_limit(provider: Any) -> int:

@@ -342,6 +342,18 @@ def test_no_item_id_is_sent_twice() -> None:
     assert items == [{"id": "msg_4"}, None, None, None, None]
 
 
+def test_parts_of_one_item_share_its_id_only_where_they_stand_together() -> None:
+    """C20, C18: else the later part would be sent in the first one's place, away from its reasoning."""
+
+    def said(text: str) -> Message:
+        return {"type": "text", "text": text, "provider": "openai", "details": {"id": "msg_4"}}
+
+    thought = signed("hm", "openai", details={"id": "rs_1"})
+    request = sent([user("1"), assistant(said("a"), said("b"), thought, said("c")), user("2")], "openai")
+    found = [(block["type"], (block.get("details") or {}).get("id")) for block in request[1]["content"]]
+    assert found == [("text", "msg_4"), ("text", "msg_4"), ("thinking", "rs_1"), ("text", None)]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("content", ["", " \n", [], [{"type": "text", "text": ""}], None, [{"type": "?"}]])
 def test_a_silent_result_is_sent_with_a_placeholder(content: Any, provider: str) -> None:
