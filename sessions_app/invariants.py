@@ -191,8 +191,7 @@ def calls_have_one_result(history: History) -> Iterator[str]:
     for entry in history.of_kind("tool_result"):
         results.setdefault(entry.data["tool_call"], []).append(entry)
     for call, seq in requested.items():
-        seqs = {result.seq for result in results.get(call, ())}
-        count = max(len(seqs & branch) for branch in branches)
+        count = max(sum(result.seq in branch for result in results.get(call, ())) for branch in branches)
         if count > 1:
             yield f"tool call {call} has {count} results"
         if count == 0 and (history.at_rest or call not in history.open_calls):

@@ -74,8 +74,8 @@ def _call(name: str, number: int) -> dict[str, Any]:
     # Different delays: results that are never there together, so the number of steps is always the same.
     arguments = {
         "set_label": {"key": f"label{number}", "value": "set"},
-        "dev_append": {"file": "{case}." + str(number), "delay": 0.03 * number},
-        "dev_lookup": {"key": "{case}." + str(number), "delay": 0.06 * number},
+        "dev_append": {"file": "{case}." + str(number), "delay": 0.1 * number},
+        "dev_lookup": {"key": "{case}." + str(number), "delay": 0.23 * number},
     }
     return {"name": name, "arguments": arguments[name]}
 
