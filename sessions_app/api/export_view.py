@@ -21,7 +21,6 @@ from sessions_app.api import session_shapes as shapes
 from sessions_app.api.base import async_view, checked_query, path_id
 from sessions_app.api.openapi import describe, problem_responses
 from sessions_app.api.session_requests import ExportQuery
-from sessions_app.errors import NotFound
 
 LINES = "application/x-ndjson"
 DOCUMENT = "application/json"
@@ -77,10 +76,7 @@ async def _look(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _shape(session: UUID, project: UUID) -> shapes.SessionShape:
-    row = shapes.session_rows().filter(pk=session, project_id=project).first()
-    if row is None:
-        raise NotFound("no such session")
-    return shapes.session(row)
+    return shapes.session(shapes.session_row(session, project=project))
 
 
 describe(

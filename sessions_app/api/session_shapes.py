@@ -6,6 +6,7 @@ constant number of queries and a session and its turn are of the same moment.
 
 from collections.abc import Mapping
 from typing import Annotated, Any, NotRequired, TypedDict, cast
+from uuid import UUID
 
 from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, When
 from pydantic import Field
@@ -26,6 +27,7 @@ from sessions_app.api.shapes import (
     time,
     time_or_none,
 )
+from sessions_app.errors import NotFound
 from sessions_app.models import Entry, Input, InputState, Session, Turn
 
 type Message = dict[str, Any] | None
@@ -168,6 +170,14 @@ def session_rows() -> QuerySet[Session]:
         waiting_inputs=_waiting(session="pk"),
     )
     return rows
+
+
+def session_row(session: UUID, *, project: UUID) -> Session:
+    """The session as it is now, with all that its shape shows; that of another project does not exist."""
+    row = session_rows().filter(pk=session, project_id=project).first()
+    if row is None:
+        raise NotFound("no such session")
+    return row
 
 
 def turn_rows() -> QuerySet[Turn]:

@@ -39,10 +39,7 @@ class SessionDoor(ApiView):
 
     def session(self, session: UUID) -> Session:
         """The session as it is now, of the caller's project."""
-        row = shapes.session_rows().filter(pk=session, project_id=self.project).first()
-        if row is None:
-            raise NotFound("no such session")
-        return row
+        return shapes.session_row(session, project=self.project)
 
     def visible(self, session: UUID) -> UUID:
         """Refuses sessions of other projects as if they did not exist."""

@@ -102,10 +102,7 @@ def _status(session: UUID, project: UUID) -> str:
 
 
 def _shape(session: UUID, project: UUID) -> shapes.SessionShape:
-    row = shapes.session_rows().filter(pk=session, project_id=project).first()
-    if row is None:
-        raise NotFound("no such session")
-    return shapes.session(row)
+    return shapes.session(shapes.session_row(session, project=project))
 
 
 describe(

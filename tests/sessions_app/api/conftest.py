@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from sessions_app import keys
-from sessions_app.models import KeyRole, Project
+from sessions_app import ids, keys
+from sessions_app.models import AgentConfig, KeyRole, Project, Session
+from tests import factories
 
 
 class Api:
@@ -81,3 +82,22 @@ def problem(response: Any, status: int, code: str) -> dict[str, Any]:
     assert document["request_id"] == response["X-Request-Id"] != ""
     assert ("current" in document) == (status == 409)
     return document
+
+
+@pytest.fixture
+def config(api: Api) -> AgentConfig:
+    return factories.config(project=api.project)
+
+
+@pytest.fixture
+def session(config: AgentConfig) -> Session:
+    return factories.session(config=config)
+
+
+def of(session: Session, rest: str = "") -> str:
+    return f"/sessions/{ids.encode('ses', session.pk)}{rest}"
+
+
+def ok(answer: Any, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.content
+    return answer.json()

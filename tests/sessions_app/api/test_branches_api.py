@@ -13,21 +13,11 @@ from sessions_app.entry_kinds import SYSTEM
 from sessions_app.log import NewEntry
 from sessions_app.models import AgentConfig, Artifact, Entry, Input, Session
 from tests import factories
-from tests.sessions_app.api.conftest import Api, problem
+from tests.sessions_app.api.conftest import Api, ok, problem
 
 pytestmark = pytest.mark.django_db
 
 PIXEL = base64.b64encode(b"a picture, in a way").decode()
-
-
-@pytest.fixture
-def config(api: Api) -> AgentConfig:
-    return factories.config(project=api.project)
-
-
-def ok(answer: Any, status: int = 200) -> Any:
-    assert answer.status_code == status, answer.content
-    return answer.json()
 
 
 def start(api: Api, config: AgentConfig, status: int = 201, **body: Any) -> Any:

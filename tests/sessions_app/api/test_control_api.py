@@ -5,35 +5,16 @@ from typing import Any
 import pytest
 
 from sessions_app import ids
-from sessions_app.models import AgentConfig, Entry, Input, Session
+from sessions_app.models import Entry, Input, Session
 from tests import factories
-from tests.sessions_app.api.conftest import Api, problem
+from tests.sessions_app.api.conftest import Api, of, ok, problem
 from tools_app.models import ToolCall
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def config(api: Api) -> AgentConfig:
-    return factories.config(project=api.project)
-
-
-@pytest.fixture
-def session(config: AgentConfig) -> Session:
-    return factories.session(config=config)
-
-
-def of(session: Session, rest: str = "") -> str:
-    return f"/sessions/{ids.encode('ses', session.pk)}{rest}"
-
-
 def at(row: Input, rest: str) -> str:
     return f"/inputs/{ids.encode('inp', row.pk)}{rest}"
-
-
-def ok(answer: Any, status: int = 200) -> Any:
-    assert answer.status_code == status, answer.content
-    return answer.json()
 
 
 def listed(api: Api, session: Session) -> list[tuple[str, int]]:

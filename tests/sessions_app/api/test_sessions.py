@@ -11,7 +11,7 @@ from sessions_app import ids, leases, log
 from sessions_app.log import NewEntry
 from sessions_app.models import AgentConfig, AgentProfile, Entry, Input, Session, Turn
 from tests import factories
-from tests.sessions_app.api.conftest import Api, problem
+from tests.sessions_app.api.conftest import Api, of, ok, problem
 from tests.staging import Contender, holding, wait_until_blocked
 
 pytestmark = pytest.mark.django_db
@@ -24,25 +24,6 @@ USAGE = {
     "model_calls": 0,
     "tool_calls": 0,
 }
-
-
-@pytest.fixture
-def config(api: Api) -> AgentConfig:
-    return factories.config(project=api.project)
-
-
-@pytest.fixture
-def session(config: AgentConfig) -> Session:
-    return factories.session(config=config)
-
-
-def of(session: Session, rest: str = "") -> str:
-    return f"/sessions/{ids.encode('ses', session.pk)}{rest}"
-
-
-def ok(answer: Any, status: int = 200) -> Any:
-    assert answer.status_code == status, answer.content
-    return answer.json()
 
 
 def replied(session: Session, *blocks: dict[str, Any], stop: str = "done") -> None:
