@@ -42,18 +42,6 @@ class EntryRow(NamedTuple):
     data: Mapping[str, Any]
 
 
-def branch_path(entries: Iterable[EntryRow], head_seq: int | None) -> list[EntryRow]:
-    """The entries from the root to `head_seq`, oldest first. A parent that is missing ends the path."""
-    by_seq = {entry[0]: entry for entry in entries}
-    path: list[EntryRow] = []
-    at = head_seq
-    while at is not None and (entry := by_seq.pop(at, None)) is not None:
-        path.append(entry)
-        at = entry[1]
-    path.reverse()
-    return path
-
-
 def message_of(entry: EntryRow) -> Message | None:
     """The message of a conversation entry, None for every other kind."""
     _, _, kind, data = entry

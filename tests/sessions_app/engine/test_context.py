@@ -11,7 +11,6 @@ from sessions_app.engine.context import (
     Context,
     EntryRow,
     artifacts_of,
-    branch_path,
     message_of,
     messages_of,
     with_media,
@@ -30,27 +29,6 @@ THOUGHT = {
 
 def entry(seq: int, kind: str, **data) -> EntryRow:
     return EntryRow(seq, seq - 1 or None, kind, data)
-
-
-def test_a_path_follows_the_parents_and_leaves_other_branches_out():
-    entries = [
-        EntryRow(1, None, "user_message", {"content": "a"}),
-        EntryRow(2, 1, "assistant_message", {"content": [TEXT], "stop": "done"}),
-        EntryRow(3, 1, "user_message", {"content": "other branch"}),
-        EntryRow(4, 2, "branch_moved", {}),
-        EntryRow(5, 2, "user_message", {"content": "b"}),
-    ]
-    assert [row.seq for row in branch_path(reversed(entries), 5)] == [1, 2, 5]
-    assert [row.seq for row in branch_path(entries, 3)] == [1, 3]
-    assert branch_path(entries, None) == []
-    assert [row.seq for row in branch_path(entries[1:], 5)] == [2, 5]  # a page of the log
-
-
-def test_a_path_with_a_ring_ends():
-    assert [row.seq for row in branch_path([EntryRow(1, 2, "note", {}), EntryRow(2, 1, "note", {})], 2)] == [
-        1,
-        2,
-    ]
 
 
 @pytest.mark.parametrize(
