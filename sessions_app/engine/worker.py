@@ -33,7 +33,7 @@ from sessions_app.database import is_transient
 from sessions_app.engine import state as states
 from sessions_app.engine.committer import Committer
 from sessions_app.engine.runner import Run
-from sessions_app.heartbeat import Heart
+from sessions_app.heartbeat import DECLARED_DEAD, HEART_FAILED, Heart
 from sessions_app.hosting.stop import StopFlag
 from sessions_app.models import EndReason
 from sessions_app.providers import registry
@@ -311,7 +311,8 @@ class Worker:
         logger.warning("runs.aborted", worker=self.worker_id, reason=reason, runs=len(self._runs))
         self._aborted |= {session: run.state.attempt for session, (run, _) in self._runs.items()}
         self._abort_all(lost=True)
-        if self._heart.over:
+        if reason in {DECLARED_DEAD, HEART_FAILED}:
+            # Not `heart.over`: the heart says so before it is over, and then there is no second word.
             self._given_up = reason
         self._wake.set()
 
