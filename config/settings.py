@@ -98,6 +98,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = TENURE.max_body_bytes
 CSRF_FAILURE_VIEW = "sessions_app.api.problems.csrf_failure"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
+# A browser sends them over HTTPS only, except in development.
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = TENURE.secure_cookies and not DEBUG
 SECURE_CONTENT_TYPE_NOSNIFF = True
 
 REST_FRAMEWORK = {

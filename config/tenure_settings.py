@@ -89,6 +89,9 @@ class TenureSettings:
         ("localhost", "127.0.0.1", "[::1]"), _words, "host names that the web process answers to"
     )
     trusted_origins: tuple[str, ...] = _setting((), _words, "origins (scheme://host) trusted for CSRF")
+    secure_cookies: bool = _setting(
+        True, _boolean, "cookies of the admin go over HTTPS only; off for a host that people reach without it"
+    )
     direct_database_url: str = _setting(
         "", str, "PostgreSQL without a pooler in between, for heartbeat and LISTEN; empty: the main one"
     )
@@ -200,7 +203,11 @@ class TenureSettings:
     )
     tool_modules: tuple[str, ...] = _setting((), _words, "Python modules that register tools")
     crash_at: str = _setting("", str, "name of a crash point: the process kills itself there (tests)")
-    demo_model: str = _setting("", str, "model reference for the demo, e.g. openai:gpt-5; empty: scripted")
+    demo_model: str = _setting(
+        "",
+        str,
+        "model of make demo and make run: provider:model, or a server's address#model; empty: scripted",
+    )
 
 
 FIELDS = {field.name: field for field in dataclasses.fields(TenureSettings)}
