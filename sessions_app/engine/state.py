@@ -86,6 +86,10 @@ class SessionState:
     synced_seq: int = 0  # entries up to here are in the context
     own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
 
+    def time_left(self) -> float | None:
+        """Seconds that the limits leave from now; None without such a limit (R8)."""
+        return self.meter.time_left(time.monotonic())
+
     def view(self) -> plan.View:
         return plan.View(
             turn_open=self.turn is not None,

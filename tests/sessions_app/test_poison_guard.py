@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from sessions_app import crashes, inputs, leases, steps
-from sessions_app.engine.runner import run_internal
+from sessions_app.engine.tool_batch import run_internal
 from sessions_app.entry_kinds import SYSTEM
 from sessions_app.models import InputState, Lease, Session, Worker
 from sessions_app.sweeper import Sweeper
