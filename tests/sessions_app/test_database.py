@@ -1,6 +1,7 @@
 """What an error of the database means, and that steps survive broken connections whole and once."""
 
 import asyncio
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -84,7 +85,8 @@ KILL = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND query LIKE '%%sessions_app_%%' AND pid = ANY(%s)
 """
-LENGTH = 30
+LENGTH = 30  # steps of a session at least, and as many more as it takes until
+ENOUGH = 3  # connections were ended under them
 
 
 @pytest.mark.django_db(transaction=True)
@@ -107,17 +109,18 @@ async def test_steps_outlive_every_connection_that_breaks_under_them():
         pids.add(connections["default"].connection.info.backend_pid)
         return steps.commit_steps(worker.pk, batch)
 
+    killed = 0
     shared = Committer(lambda batch: in_database(commit, batch))
     written = {session.id: [] for session in sessions}
 
     async def chain(session):
-        for number in range(LENGTH):
+        for number in itertools.count():
+            if number >= LENGTH and killed >= ENOUGH:
+                return
             entry = NewEntry(kind="note", data={"text": str(number)})
             step = steps.StepWrite(session=session.id, attempt=session.attempt, work_rev=0, entries=(entry,))
             assert isinstance(await shared.commit(step), steps.Saved)
             written[session.id].append(entry.id)
-
-    killed = 0
 
     def kill():
         with another_connection() as other:
@@ -138,6 +141,6 @@ async def test_steps_outlive_every_connection_that_breaks_under_them():
     found = await in_database(read)
     await loop.run_in_executor(pool, connections.close_all)
     await loop.run_in_executor(None, pool.shutdown)
-    assert killed > 0
+    assert killed >= ENOUGH
     assert found == {session: list(enumerate(ids_, start=1)) for session, ids_ in written.items()}
-    assert all(len(rows) == LENGTH for rows in found.values())
+    assert all(len(rows) >= LENGTH for rows in found.values())

@@ -319,6 +319,7 @@ def test_a_storage_that_is_away_is_tried_again(settings, server, project, monkey
     """A39: a durable retry on the shared budget; nothing was sent, so nothing was billed."""
     server.play(error(500, message="oops")[0], status=500)
     server.play(SAID)
+    default_storage.exists("anything")  # it is made at its first use
     real, tries = default_storage._wrapped.open, []
 
     def open_(name, mode="rb"):
