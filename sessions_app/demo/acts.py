@@ -62,7 +62,14 @@ class Stage:
 
         def taken_over() -> Held | None:
             held = self.follower.held
-            return held if held and held.attempt > before.attempt else None
+            if held and held.attempt > before.attempt:
+                return held
+            # It may be over before anybody looked at the lease; then the log is the witness.
+            attempt = max((entry["attempt"] or 0 for entry in self.follower.entries), default=0)
+            others = [tree for tree in self.follower.trees if tree is not before.tree and tree.running]
+            if attempt > before.attempt and self.follower.at_rest() and others:
+                return Held(attempt, others[0].pid, others[0])
+            return None
 
         after = self.follower.until(taken_over, what="another worker to go on", every=_CLOSE)
         self.resumed.add(after.attempt)

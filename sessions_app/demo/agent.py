@@ -87,7 +87,7 @@ def _replies(things: Names) -> list[Json]:
         {"text": "The line is there. Counted."},
         # Here a runworker is told to stop: this reply is still saved, by the one that stops.
         {"text": "I close the count.", "delay": MODEL_SECONDS, "tool_calls": [_label("done")]},
-        {"text": "Done."},
+        {"text": "Done.", "delay": 0.3},
     ]
 
 
