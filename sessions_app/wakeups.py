@@ -1,10 +1,11 @@
 """Wake-ups between processes: hints to look again, never data (see DESIGN: notifications wake, tables tell).
 
-Three kinds of doorbell. Whoever committed rings them, afterwards and outside the transaction:
+Four kinds of doorbell. Whoever committed rings them, afterwards and outside the transaction:
 
 - `WORK`: some session became due; workers try to claim. No word.
 - `LEASE`: a lease ended under the worker whose number is the word; its heart beats at once and learns which.
 - `ENTRIES`: the log of the session whose id is the word grew; feeds read on.
+- `CALLS`: in the project whose id is the word a call began to wait for a backend; those who claim calls look.
 
 Services call `after_commit` and `on_lease_end` inside their transaction; the step commit, which runs many
 sessions at once in a worker's threads, calls the `ring_…` functions after its commit. `subscribe` is the
@@ -25,6 +26,7 @@ from sessions_app.notifier import Notifier
 WORK = "work"
 LEASE = "lease"
 ENTRIES = "entries"
+CALLS = "calls"
 
 _LOOK = "!"  # the word of a doorbell that has nothing more to say
 
@@ -84,11 +86,16 @@ def ring_entries(session_ids: Iterable[UUID]) -> None:
     _process.notifier.ring(ENTRIES, [str(session_id) for session_id in session_ids])
 
 
+def ring_calls(project_ids: Iterable[UUID]) -> None:
+    """In these projects there are calls that a backend can take."""
+    _process.notifier.ring(CALLS, [str(project_id) for project_id in project_ids])
+
+
 def subscribe(kind: str, callback: Callback) -> Callable[[], None]:
     """Call `callback(word)` from the listener's thread when a bell of `kind` rings; returns its removal.
 
     The word is None for "look at everything": once when listening has begun, and after every reconnect. For
-    `LEASE` it is the worker's number, for `ENTRIES` the session's id, both as text.
+    `LEASE` it is the worker's number, for `ENTRIES` the session's id, for `CALLS` the project's, all as text.
     """
     return _process.listener.subscribe(kind, callback)
 

@@ -1,19 +1,12 @@
 """`GET /sessions/{id}/wait`: a long poll that waits on the event loop and holds no database connection.
 
-It subscribes before it looks, so nothing that happens between the two is missed, and looks again whenever the
-session's log grows. Each look borrows one of a few threads for one short query and gives its database
-connection back, so any number of clients can wait.
+It looks whenever the session's log grows (see `waiting`).
 """
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import connection
 from django.http import HttpRequest, JsonResponse
 
 from sessions_app import wakeups
@@ -22,14 +15,12 @@ from sessions_app.api import session_shapes as shapes
 from sessions_app.api.base import async_view, checked_query, path_id
 from sessions_app.api.openapi import describe, problem_responses, ref
 from sessions_app.api.session_requests import WaitQuery
+from sessions_app.api.waiting import FALLBACK_POLL, Bell, give_back, look
 from sessions_app.errors import NotFound
 from sessions_app.models import Session, SessionStatus
 
-FALLBACK_POLL = 5.0
 CLAIM_POLL = 1.0
 """Seconds. A claim rings no bell, so whoever waits for `running` looks more often."""
-
-_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="wait")
 
 
 @async_view()
@@ -37,61 +28,20 @@ async def wait(request: HttpRequest, access: Access, session: str) -> JsonRespon
     """The session as soon as its status is one of `for`, or as it is after `timeout` seconds."""
     key = path_id("ses", session)
     query = checked_query(WaitQuery, request.GET)
-    # Authentication used this request's own thread; its connection would be held as long as the request.
-    await sync_to_async(_give_back)()
+    await give_back()
     until = asyncio.get_running_loop().time() + min(query.timeout, settings.TENURE.wait_max)
     poll = CLAIM_POLL if SessionStatus.RUNNING in query.statuses else FALLBACK_POLL
-    bell = _Bell(key)
+    bell = Bell(wakeups.ENTRIES, str(key))
     try:
         while True:
             bell.clear()
-            status = await _look(_status, key, access.project.pk)
+            status = await look(_status, key, access.project.pk)
             left = until - asyncio.get_running_loop().time()
             if status in query.statuses or left <= 0:
-                return JsonResponse(await _look(_shape, key, access.project.pk))
+                return JsonResponse(await look(_shape, key, access.project.pk))
             await bell.ring_within(min(left, poll))
     finally:
         bell.close()
-
-
-class _Bell:
-    """Rung from the listener's thread when the log of one session grew."""
-
-    def __init__(self, session: UUID) -> None:
-        loop = asyncio.get_running_loop()
-        rung = self._rung = asyncio.Event()
-        mine = {None, str(session)}
-
-        def ring(word: str | None) -> None:
-            if word in mine and not loop.is_closed():
-                loop.call_soon_threadsafe(rung.set)
-
-        self.close = wakeups.subscribe(wakeups.ENTRIES, ring)
-
-    def clear(self) -> None:
-        self._rung.clear()
-
-    async def ring_within(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._rung.wait()
-        except TimeoutError:
-            return
-
-
-async def _look(function: Callable[..., Any], *args: Any) -> Any:
-    def look() -> Any:
-        try:
-            return function(*args)
-        finally:
-            _give_back()
-
-    return await asyncio.get_running_loop().run_in_executor(_threads, look)
-
-
-def _give_back() -> None:
-    if not connection.in_atomic_block:
-        connection.close()
 
 
 def _status(session: UUID, project: UUID) -> str:

@@ -189,7 +189,7 @@ class Batch:
         )
         if then.release is not None:
             self.released.append(step.session)
-        return Saved(moved=moved, first_seq=row.next_seq, work_rev=row.work_rev)
+        return Saved(moved=moved, first_seq=row.next_seq, work_rev=row.work_rev, project=row.project)
 
     def _end_model_call(self, ended: ModelCallEnd, output_seq: int | None, calls: int, then: Then) -> None:
         usage = ended.usage

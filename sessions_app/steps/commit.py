@@ -1,6 +1,7 @@
 """The one transaction that commits steps, and what happens when its answer gets lost."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import psycopg
 import structlog
@@ -12,6 +13,7 @@ from sessions_app.database import is_transient, outcome_is_unknown, raw_connecti
 from sessions_app.errors import Conflict
 from sessions_app.steps.batch import Batch, locked_row
 from sessions_app.steps.values import Busy, Lost, Refused, Saved, StepResult, StepWrite, Then
+from sessions_app.tool_port import Call
 
 logger = structlog.get_logger(__name__)
 
@@ -78,15 +80,23 @@ def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Bu
 
 def _ring(steps: Sequence[StepWrite], results: Sequence[StepResult | Busy]) -> None:
     grown = []
+    waited_for: set[UUID] = set()
     due = False
     for step, result in zip(steps, results, strict=True):
         if isinstance(result, Saved):
             grown.append(step.session)
             release = step.then.release
             due = due or (release is not None and not result.moved and release.wake == "now")
+            if result.project is not None and any(_waits_for_backend(call) for call in step.calls):
+                waited_for.add(result.project)
     wakeups.ring_entries(grown)
+    wakeups.ring_calls(waited_for)
     if due:
         wakeups.ring_due()
+
+
+def _waits_for_backend(call: Call) -> bool:
+    return call.state == "waiting" and call.tool_class == "custom"
 
 
 def _look_up(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Busy]:
@@ -129,7 +139,8 @@ def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
         else:
             row = locked[step.session]
             moved = not followed and then != Then()
-            found.append(Saved(moved=moved, first_seq=min(mine, default=row.next_seq), work_rev=row.work_rev))
+            first_seq = min(mine, default=row.next_seq)
+            found.append(Saved(moved=moved, first_seq=first_seq, work_rev=row.work_rev, project=row.project))
     return found
 
 

@@ -99,6 +99,7 @@ class Saved:
     moved: bool
     first_seq: int
     work_rev: int
+    project: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

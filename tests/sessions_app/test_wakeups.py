@@ -343,3 +343,18 @@ def test_a_forked_child_rings_over_a_connection_of_its_own(process: None) -> Non
     # The parent's connections are as they were.
     wakeups.ring_lease_end(3)
     heard.wait(lambda words: words == [None, "1", "2", "3"])
+
+
+def test_calls_that_wait_for_a_backend_ring_for_their_project() -> None:
+    """T6: whoever waits for calls of one project is woken by those alone."""
+    heard = Heard()
+    project = ids.new_id()
+    end = wakeups.subscribe(wakeups.CALLS, heard)
+    try:
+        heard.wait(lambda words: words == [None])
+        heard.forget()
+        wakeups.ring_calls([])
+        wakeups.ring_calls([project])
+        heard.wait(lambda words: words == [str(project)])
+    finally:
+        end()
