@@ -1,6 +1,7 @@
 """The tables of sessions, their log, and what stands around them."""
 
 from sessions_app.models.artifact import Artifact
+from sessions_app.models.child import Child, TreeBudget
 from sessions_app.models.config import AgentConfig, AgentProfile, ProfileVersion
 from sessions_app.models.entry import Entry
 from sessions_app.models.idempotency import IdempotencyRecord
@@ -26,6 +27,7 @@ __all__ = [
     "AgentProfile",
     "ApiKey",
     "Artifact",
+    "Child",
     "Delivery",
     "EndReason",
     "Entry",
@@ -43,6 +45,7 @@ __all__ = [
     "Secret",
     "Session",
     "SessionStatus",
+    "TreeBudget",
     "Turn",
     "TurnReason",
     "TurnStatus",

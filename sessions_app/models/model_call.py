@@ -39,6 +39,8 @@ class ModelCall(models.Model):
     # The last entry that the request covers.
     covers_seq = models.BigIntegerField()
     state = models.CharField(max_length=11, choices=ModelCallState, default=ModelCallState.STARTED)
+    # Tokens set aside for it in the budget of its tree, until it ends (R8); null where there is no tree.
+    reserved = models.BigIntegerField(null=True, blank=True)
     error = models.JSONField(null=True, blank=True)
     # Whether the provider may have charged for an attempt that brought no reply.
     may_be_billed = models.BooleanField(default=False)

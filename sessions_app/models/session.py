@@ -43,6 +43,8 @@ class Session(models.Model):
     config = models.ForeignKey(AgentConfig, models.PROTECT, related_name="sessions")
     profile = models.ForeignKey(AgentProfile, models.PROTECT, null=True, blank=True, related_name="sessions")
     parent = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="children")
+    # The top of the tree of sessions that it stands in; null where it has neither a parent nor a child.
+    tree = models.UUIDField(null=True, blank=True)
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, blank=True, related_name="forks")
     forked_from_seq = models.BigIntegerField(null=True, blank=True)
     # Its log holds `branch_moved` entries: the branch is not simply all of it.
