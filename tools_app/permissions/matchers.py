@@ -1,0 +1,110 @@
+"""Whether a JSON value is as a matcher of the config says (`agent_config.permissions.Matcher`). Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sessions_app.agent_config.patterns import compile_pattern
+from tools_app.permissions import commands
+from tools_app.permissions.digests import same
+from tools_app.permissions.hosts import on_host
+from tools_app.permissions.matching import Match
+from tools_app.permissions.paths import under
+
+_COMMAND_NAMES = frozenset({"command", "cmd"})
+
+
+def holds(matcher: Mapping[str, Any], value: Any, *, is_command: bool) -> Match:
+    """All conditions of the matcher on one argument that is there."""
+    answer = min(_CONDITIONS[name](value, wanted, is_command) for name, wanted in matcher.items())
+    if answer is Match.YES and is_command and isinstance(value, str) and commands.is_compound(value):
+        return Match.MAYBE  # it does more than the condition has looked at
+    return answer
+
+
+def is_command(tool: str, tool_class: str, argument: str) -> bool:
+    """Whether an argument is a command line: of a machine's tool each text, and what is called so elsewhere."""
+    return tool_class == "command" or tool == "run_command" or argument in _COMMAND_NAMES
+
+
+def _equals(value: Any, wanted: Any, is_command: bool) -> Match:  # noqa: FBT001 - one row of a table
+    if same(value, wanted):
+        return Match.YES
+    if is_command and isinstance(value, str) and isinstance(wanted, str):
+        words = commands.words_of(wanted)
+        return _maybe(any(commands.words_of(part) == words for part in commands.parts(value)))
+    return Match.NO
+
+
+def _in(value: Any, wanted: Sequence[Any], is_command: bool) -> Match:  # noqa: FBT001
+    return max(_equals(value, item, is_command) for item in wanted)
+
+
+def _starts_with(value: Any, prefixes: Sequence[str], is_command: bool) -> Match:  # noqa: FBT001
+    if not is_command:
+        return _of_text(value, lambda text: _sure(text.startswith(tuple(prefixes))))
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        # An argument vector knows no shell, but what it is given to may.
+        value = " ".join(value)
+        return _maybe(any(commands.could_begin(value, commands.words_of(prefix)) for prefix in prefixes))
+    return _of_text(value, lambda text: max(_command_begins(text, prefix) for prefix in prefixes))
+
+
+def _command_begins(command: str, prefix: str) -> Match:
+    words = commands.words_of(prefix)
+    if commands.begins(command, words) and not commands.is_compound(prefix):
+        return Match.YES
+    return _maybe(commands.could_begin(command, words))
+
+
+def _under(value: Any, bases: Sequence[str], is_command: bool) -> Match:  # noqa: FBT001
+    return _of_text(value, lambda text: max(under(text, base) for base in bases))
+
+
+def _host(value: Any, hosts: Sequence[str], is_command: bool) -> Match:  # noqa: FBT001
+    return _of_text(value, lambda text: on_host(text, hosts))
+
+
+def _matches(value: Any, pattern: str, is_command: bool) -> Match:  # noqa: FBT001
+    compiled = compile_pattern(pattern)
+
+    def of(text: str) -> Match:
+        if compiled.fullmatch(text):
+            return Match.YES
+        return _maybe(is_command and any(compiled.fullmatch(part) for part in commands.parts(text)))
+
+    return _of_text(value, of)
+
+
+def _of_text(value: Any, condition: Callable[[str], Match]) -> Match:
+    """A condition on a text. Of a list, an ask and a deny look at each text in it; an allow looks at none."""
+    if isinstance(value, str):
+        return condition(value)
+    return _maybe(any(condition(text) for text in _texts(value)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            waiting += item
+
+
+def _sure(answer: object) -> Match:
+    return Match.YES if answer else Match.NO
+
+
+def _maybe(answer: object) -> Match:
+    return Match.MAYBE if answer else Match.NO
+
+
+_CONDITIONS: dict[str, Callable[[Any, Any, bool], Match]] = {
+    "equals": _equals,
+    "in": _in,
+    "starts_with": _starts_with,
+    "under": _under,
+    "host": _host,
+    "matches": _matches,
+}
