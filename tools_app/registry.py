@@ -1,57 +1,30 @@
 """How apps register tools.
 
-An app lists `ToolDefinition`s under the name `TOOLS` in its `tools.py` and calls `register_app_tools` from
-`AppConfig.ready()`; a deployment adds modules of its own with `TENURE_TOOL_MODULES`. What is wrong with a
-tool is said at start, by name, not when a model calls it. The registry is filled once and only read afterwards.
+An app has functions marked with `@tool` (or `ToolDefinition`s under the name `TOOLS`) in its `tools.py` and calls
+`register_app_tools` from `AppConfig.ready()`; a deployment adds modules of its own with `TENURE_TOOL_MODULES`.
+What is wrong with a tool is said at start, by name, not when a model calls it. The registry is filled once and
+only read afterwards.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from jsonschema.exceptions import SchemaError
 
-from tools_app.arguments import Validator, validator_for_schema
+from tools_app.definitions import InvalidTool, ToolDefinition
 from tools_app.models import ToolClass
+from tools_app.typed_functions import tools_in
+
+__all__ = ["InvalidTool", "ToolDefinition", "all_tools", "get", "register_app_tools", "time_limit_of"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
-_RUNNABLE = {ToolClass.INTERNAL, ToolClass.OUTSIDE}
-
-
-class InvalidTool(ImproperlyConfigured):
-    """A tool that can't be offered as it is registered."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolDefinition:
-    """A tool of this deployment.
-
-    `run` of an outside tool is `run(arguments, context)`, plain or async; a plain one runs in a thread of its
-    own and should not use the database. `run` of an internal tool is `run(arguments, context, session)` with
-    the locked session row, plain, and touches nothing but the database. It returns text, JSON, None or
-    `results.Content`, and raises `results.ToolFailed` with a sentence for the model. `time_limit` is in
-    seconds; None is the deployment's default.
-    """
-
-    name: str
-    description: str
-    input_schema: dict[str, Any]
-    run: Callable[..., Any] = field(repr=False)
-    tool_class: str = ToolClass.OUTSIDE
-    rerun_safe: bool = False
-    time_limit: float | None = None
-
-    @cached_property
-    def validator(self) -> Validator:
-        return validator_for_schema(self.input_schema)
+_CLASSES = {ToolClass.INTERNAL, ToolClass.OUTSIDE, ToolClass.HUMAN}
+_PERMISSIONS = {None, "allow", "ask", "deny"}
 
 
 _tools: dict[str, ToolDefinition] = {}
@@ -68,7 +41,7 @@ def register_tool(tool: ToolDefinition) -> None:
 
 
 def register_module(name: str) -> None:
-    """Import a module and register its `TOOLS`."""
+    """Import a module and register its tools."""
     try:
         module = import_module(name)
     except ImportError as error:
@@ -78,7 +51,7 @@ def register_module(name: str) -> None:
 
 
 def register_app_tools(app: str) -> None:
-    """Register the `TOOLS` of `<app>.tools`, if the app has that module; for `AppConfig.ready()`."""
+    """Register the tools of `<app>.tools`, if the app has that module; for `AppConfig.ready()`."""
     if find_spec(f"{app}.tools") is not None:
         register_module(f"{app}.tools")
 
@@ -109,10 +82,14 @@ def time_limit_of(name: str) -> float:
 
 
 def _tools_of(module: ModuleType) -> Sequence[ToolDefinition]:
-    tools = getattr(module, "TOOLS", None)
-    if not isinstance(tools, list | tuple) or not all(isinstance(tool, ToolDefinition) for tool in tools):
-        raise InvalidTool(f"the tool module {module.__name__} has no list of ToolDefinition named TOOLS")
-    return tools
+    marked = tools_in(module)
+    listed = getattr(module, "TOOLS", None if not marked else ())
+    if not isinstance(listed, list | tuple) or not all(isinstance(tool, ToolDefinition) for tool in listed):
+        raise InvalidTool(
+            f"the tool module {module.__name__} has no function marked with @tool "
+            "and no list of ToolDefinition named TOOLS"
+        )
+    return [*marked, *listed]
 
 
 def _problem(tool: ToolDefinition) -> str | None:
@@ -124,12 +101,14 @@ def _problem(tool: ToolDefinition) -> str | None:
         return "another tool has this name"
     if not tool.description.strip():
         return "the model needs a description"
-    if tool.tool_class not in _RUNNABLE:
+    if tool.tool_class not in _CLASSES:
         return f"the class must be internal or outside, not {tool.tool_class}"
-    if tool.tool_class == ToolClass.INTERNAL and (tool.rerun_safe or tool.time_limit is not None):
+    if tool.tool_class != ToolClass.OUTSIDE and (tool.rerun_safe or tool.time_limit is not None):
         return "rerun_safe and time_limit are for outside tools"
     if tool.time_limit is not None and tool.time_limit <= 0:
         return "time_limit must be more than 0 seconds"
+    if tool.permission not in _PERMISSIONS:
+        return f"permission is allow, ask or deny, not {tool.permission}"
     return _schema_problem(tool) or _run_problem(tool)
 
 
@@ -147,6 +126,8 @@ def _schema_problem(tool: ToolDefinition) -> str | None:
 
 def _run_problem(tool: ToolDefinition) -> str | None:
     internal = tool.tool_class == ToolClass.INTERNAL
+    if tool.tool_class == ToolClass.HUMAN:
+        return None if tool.run is None else "a human tool has no run: people answer it"
     if not callable(tool.run):
         return "run must be a function"
     if internal and inspect.iscoroutinefunction(tool.run):

@@ -1,15 +1,18 @@
 """What a tool gave back, made into content that the log can hold and a model can read (S8).
 
-Text becomes a text block, other JSON a data block, `Content` is taken as it is. What PostgreSQL can't store
-is replaced, NaN becomes null. A result that is longer than the limit is cut to its two ends; of an outside tool
-the whole is kept as an artifact, stored before the transaction that saves the result begins, because writing
-to the storage is an effect outside of it.
+Text becomes a text block, `Content` is taken as it is, everything else is a data block: JSON values, and what
+pydantic makes JSON of (models, dataclasses, times, enums). What PostgreSQL can't store is replaced, NaN becomes
+null. A result that is longer than the limit is cut to its two ends; of an outside tool the whole is kept as an
+artifact, stored before the transaction that saves the result begins, because writing to the storage is an
+effect outside of it.
 """
 
 import base64
 import json
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from pydantic_core import to_jsonable_python
 
 from sessions_app.text import clean_json, cut_head_tail
 from sessions_app.tool_port import Blocks
@@ -57,13 +60,22 @@ def _blocks(result: Any) -> Blocks:
         case _:
             blocks = [{"type": "data", "value": result}]
     try:
-        cleaned: list[Any] = clean_json(blocks, on_nan="null")
+        cleaned: list[Any] = clean_json(_as_json(blocks), on_nan="null")
         json.dumps(cleaned)
     except (TypeError, ValueError) as error:
         raise UnusableResult(f"its result can't be stored as JSON: {error}") from None
     if not all(_is_block(block) for block in cleaned):
         raise UnusableResult("its result holds a block that is no whole text, data or media")
     return cleaned
+
+
+def _as_json(blocks: Any) -> Any:
+    """The same blocks, with pydantic's JSON for what is none by itself."""
+    try:
+        json.dumps(blocks)
+    except (TypeError, ValueError):
+        return to_jsonable_python(blocks)
+    return blocks
 
 
 def _is_block(block: Any) -> bool:

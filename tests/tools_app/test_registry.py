@@ -11,6 +11,7 @@ from django.apps import apps
 from tools_app import registry
 from tools_app.models import ToolClass
 from tools_app.registry import InvalidTool, ToolDefinition
+from tools_app.tool import tool
 
 
 def nothing(arguments: dict[str, Any], context: Any) -> None:
@@ -19,6 +20,11 @@ def nothing(arguments: dict[str, Any], context: Any) -> None:
 
 async def nothing_async(arguments: dict[str, Any], context: Any, session: Any) -> None:
     pass
+
+
+def probe(a: int) -> int:
+    """A probe."""
+    return a
 
 
 def definition(**parts: Any) -> ToolDefinition:
@@ -102,10 +108,30 @@ def test_modules_of_the_settings_bring_their_tools(
     assert registry.get("probe") is not None
 
 
+def test_marked_functions_of_a_module_are_its_tools(
+    module: Callable[..., str], tenure: Callable[..., None]
+) -> None:
+    """TENURE_TOOL_MODULES: without a list, and under two names once; a list beside them counts too."""
+    listed = definition(name="listed")
+    marked = tool(probe)
+    tenure(tool_modules=(module("team_tools", probe=marked, alias=marked, other=nothing, TOOLS=[listed]),))
+    registry.register_configured_modules()
+    found = registry.get("probe")
+    assert found is not None
+    assert found.run({"a": 5}, None) == 5
+    assert registry.get("listed") is listed
+    assert registry.get("nothing") is None
+
+
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        ({}, "no list of ToolDefinition named TOOLS"),
+        ({}, "no function marked with @tool and no list of ToolDefinition named TOOLS"),
+        (
+            {"probe": tool(cls="internal")(nothing_async)},
+            "tool 'nothing_async' .* the model needs a description",
+        ),
+        ({"probe": tool(probe), "TOOLS": nothing}, "no list of ToolDefinition named TOOLS"),
         ({"TOOLS": [nothing]}, "no list of ToolDefinition named TOOLS"),
         ({"TOOLS": [definition(name="bad name")]}, "tool 'bad name': a name starts"),
     ],
