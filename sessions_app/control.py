@@ -161,7 +161,7 @@ def _end_turn(row: Session, *, reason: TurnReason, actor: Actor) -> bool:
     released = leases.end_lease_locked(row, reason=EndReason.CANCELLED)
     if turn is not None:
         closed = tool_port.runtime().close(row.id, reason=reason)
-        log.append(row, *entries.tool_results(closed.results))
+        log.append(row, *entries.of_settled(closed))
         end_turn_locked(row, status=TurnStatus.CANCELLED, reason=reason, actor=actor)
         logger.info("turn.cancelled", session=str(row.id), turn=str(turn), reason=str(reason))
     return released or turn is not None or dropped

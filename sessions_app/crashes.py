@@ -56,7 +56,7 @@ def count(session: Session, worker: Worker) -> None:
         session.crash_count = 0
         return
     closed = tool_port.runtime().close(session.id, reason="crash_limit")
-    log.append(session, *entries.tool_results(closed.results))
+    log.append(session, *entries.of_settled(closed))
     end_turn_locked(
         session,
         status=TurnStatus.FAILED,

@@ -18,7 +18,7 @@ from sessions_app.entry_kinds import (
     UserMessage,
 )
 from sessions_app.log import NewEntry
-from sessions_app.tool_port import INTERRUPTED, Call, ToolOutcome
+from sessions_app.tool_port import INTERRUPTED, Call, Settled, ToolOutcome
 
 
 def tool_result(call: Call, result: ToolOutcome) -> NewEntry:
@@ -34,6 +34,34 @@ def tool_result(call: Call, result: ToolOutcome) -> NewEntry:
 
 def tool_results(results: Iterable[tuple[Call, ToolOutcome]]) -> list[NewEntry]:
     return [tool_result(call, result) for call, result in results]
+
+
+def of_settled(settled: Settled) -> list[NewEntry]:
+    """What the log says of calls that others brought to an end: first what was closed, then the results."""
+    return [
+        *(
+            NewEntry(
+                kind=f"{one.kind}_closed",
+                data={one.kind: ids.encode(_PREFIXES[one.kind], one.id), "state": one.state},
+                turn=one.turn,
+            )
+            for one in settled.closed
+        ),
+        *tool_results(settled.results),
+    ]
+
+
+_PREFIXES = {"approval": "apr", "question": "qst"}
+_ASKED = {"approval": "approval_requested", "question": "question_asked"}
+
+
+def asked(calls: Iterable[Call]) -> list[NewEntry]:
+    """What new calls put to people."""
+    return [
+        NewEntry(kind=_ASKED[call.ask.kind], data=call.ask.data, turn=call.turn)
+        for call in calls
+        if call.ask is not None
+    ]
 
 
 def orphan_result(call: dict[str, Any], *, turn: UUID | None) -> NewEntry:

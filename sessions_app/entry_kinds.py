@@ -100,6 +100,7 @@ class SessionCreated(TypedDict):
     name: str
     labels: dict[str, str]
     limits: NotRequired[dict[str, Any]]
+    parent: NotRequired[str]
     forked_from: NotRequired[dict[str, Any]]
     imported: NotRequired[dict[str, Any]]
     repaired_tool_calls: NotRequired[list[str]]
@@ -180,36 +181,54 @@ class ToolCallUpdated(TypedDict):
 
 
 class ApprovalRequested(TypedDict):
+    """A person has to allow this call. `rule` points at the rule that asks, null where the class default does.
+
+    `tool_call` is null where it is a limit that is asked about. `expires_after` is how long people have, seconds.
+    """
+
     approval: str
-    tool_call: str
+    tool_call: str | None
     name: str
     arguments: Any
     rule: str | None
+    expires_after: NotRequired[float]
 
 
 class ApprovalDecided(TypedDict):
+    """`decision` is allow or deny; `remember` is session or always where it stands for later calls too."""
+
     approval: str
     decision: str
     reason: str | None
+    remember: NotRequired[str]
 
 
 class ApprovalClosed(TypedDict):
+    """Nobody can decide it any more: `state` is cancelled or expired."""
+
     approval: str
     state: str
 
 
 class QuestionAsked(TypedDict):
+    """`questions` is the form; `expires_after` is how long people have, seconds."""
+
     question: str
     tool_call: str
     questions: list[dict[str, Any]]
+    expires_after: NotRequired[float]
 
 
 class QuestionAnswered(TypedDict):
+    """One answer for each question: the numbers of the chosen options, from 0, and free text."""
+
     question: str
     answers: list[dict[str, Any]]
 
 
 class QuestionClosed(TypedDict):
+    """Nobody can answer it any more: `state` is cancelled or expired."""
+
     question: str
     state: str
 
@@ -264,11 +283,19 @@ class LimitReached(TypedDict):
 
 
 class ChildStarted(TypedDict):
+    """A subagent was started by this call; `child` is its session."""
+
     child: str
     tool_call: str
+    name: NotRequired[str]
 
 
 class ChildEnded(TypedDict):
+    """A subagent has come to rest; `status` and `reason` are those of its last turn.
+
+    Each time: one that is spoken to again works again.
+    """
+
     child: str
     status: str
     reason: str

@@ -237,7 +237,7 @@ def _updated(session: Session, found: Input, changes: dict[str, Any], *, actor: 
 def _close_prompts(session: Session) -> None:
     """Close what waits for a person in the open turn; other calls of the batch go on (H5)."""
     closed = tool_port.runtime().close(session.id, reason="superseded", only="open_prompts")
-    log.append(session, *entries.tool_results(closed.results))
+    log.append(session, *entries.of_settled(closed))
 
 
 # --- places in the queue ---------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def _cancel_resting_turn(row: Session, actor: Actor) -> None:
     if row.turn_id is None:
         return
     closed = tool_port.runtime().close(row.id, reason="cancelled")
-    log.append(row, *entries.tool_results(closed.results))
+    log.append(row, *entries.of_settled(closed))
     end_turn_locked(row, status=TurnStatus.CANCELLED, reason=TurnReason.CANCELLED, actor=actor)
 
 

@@ -44,7 +44,7 @@ def reschedule(session: Session) -> None:
         # Only the database knows whether it has passed; a call that is too late must not be waited for again.
         expired = tool_port.runtime().expire(session.id)
         if expired.results:
-            log.append(session, *entries.tool_results(expired.results))
+            log.append(session, *entries.of_settled(expired))
             facts = facts_of(session)
     decision = due.decide(facts)
     waiting_on = [dict(item) for item in decision.waiting_on]

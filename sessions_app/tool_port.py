@@ -3,7 +3,7 @@
 The methods that take part in a transaction run inside the engine's own, under the session's lock.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -30,6 +30,19 @@ class ToolOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a call puts to people before it goes on: a row of its own, and an entry that says so.
+
+    `kind` is approval or question, `data` the data of the entry. The call's `deadline` is how long they have.
+    """
+
+    id: UUID
+    kind: str
+    data: Mapping[str, Any]
+    then_deadline: float | None = None  # seconds that the call may wait for its result once it is allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call of a saved reply, as the engine holds it. `state` is one of T1."""
 
@@ -44,7 +57,8 @@ class Call:
     position: int
     state: str
     time_limit: float | None = None  # seconds; outside tools, always set for those
-    deadline: float | None = None  # seconds from its creation; a waiting call that fails when it passes
+    deadline: float | None = None  # seconds from its creation; a call that waits is over when it passes
+    ask: Ask | None = None  # calls that are being stored: what people are asked about it
     result: ToolOutcome | None = None  # calls that were refused before they could run (T3)
 
 
@@ -72,11 +86,25 @@ class CallFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """An approval or a question (`kind`) that nobody can answer any more; `state` is cancelled or expired."""
+
+    kind: str
+    id: UUID
+    turn: UUID
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
-    """What the end of a lease or of a turn did to calls: results to log, and calls that will run again."""
+    """What the end of a lease or of a turn did to calls, for the log: what was closed, and the results.
+
+    `rerun` are calls that will run again.
+    """
 
     results: list[tuple[Call, ToolOutcome]] = field(default_factory=list)
     rerun: list[Call] = field(default_factory=list)
+    closed: list[Closed] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +118,41 @@ class ToolContext:
     config: Mapping[str, Any]
 
 
+type InDatabase = Callable[..., Awaitable[Any]]
+"""`await in_database(function, *args)` runs a function that reads the database, in a thread that may."""
+
+
+class Toolkit(Protocol):
+    """The tools of one model call: what the model is told, and what becomes of the calls in its reply."""
+
+    def specs(self) -> Sequence[ToolSpec]:
+        """What the model is offered."""
+
+    def prepare(self, *, session: UUID, turn: UUID, blocks: Blocks) -> tuple[Blocks, list[Call]]:
+        """The reply's blocks as they are saved, and a row for each tool call among them, in order. Pure.
+
+        Call blocks get `tool_call` ("tcl_…") and ids that are unique in the reply; exact duplicates of a call
+        are dropped. Each call comes in the state it is inserted in: outside tools `running` (S5), internal
+        ones `ready`, custom and human ones `waiting`, those that a person has to allow `awaiting_approval`
+        with an `ask`. Unknown and disabled tools, arguments that do not fit and what the permissions deny
+        come `completed`, with the result, which the caller writes to the log like any other.
+        """
+
+
 class ToolRuntime(Protocol):
     def known_names(self) -> Collection[str]:
         """The tools that this deployment offers, for a config's warnings."""
 
     def specs(self, config: Mapping[str, Any]) -> Sequence[ToolSpec]:
-        """What the model is offered under this config document."""
+        """What a config document offers by itself, without asking anybody; for estimates."""
 
-    def prepare(
-        self, config: Mapping[str, Any], *, session: UUID, turn: UUID, blocks: Blocks
-    ) -> tuple[Blocks, list[Call]]:
-        """The reply's blocks as they are saved, and a row for each tool call among them, in order. Pure.
+    async def toolkit(self, config: Mapping[str, Any], *, project: UUID, in_database: InDatabase) -> Toolkit:
+        """The tools of the next model call. It may ask servers what they offer, within a bounded time."""
 
-        Call blocks get `tool_call` ("tcl_…") and ids that are unique in the reply; exact duplicates of a call
-        are dropped. Each call comes in the state it is inserted in: outside tools `running` (S5), internal
-        ones `ready`, custom ones `waiting`; unknown and disabled tools and arguments that do not fit
-        `completed`, with the result, which the caller writes to the log like any other.
+    def recall(self, calls: Sequence[Call], *, project: UUID, session: UUID) -> list[Call]:
+        """The calls of a reply, those that people have allowed before without asking again (T7). One query.
+
+        Only called where at least one of them awaits an approval.
         """
 
     def insert_calls(self, cursor: psycopg.Cursor[Any], rows: Sequence[tuple[Call, int, int]]) -> None:
@@ -140,6 +187,9 @@ class ToolRuntime(Protocol):
 
         For whoever looks at a session because of a deadline, under its lock, before asking `facts` again.
         """
+
+    def child_ended(self, session_id: UUID) -> Settled:
+        """A subagent of this session has come to rest: complete the calls that need wait no longer (T8)."""
 
     def undue_sql(self) -> str:
         """A SELECT of the session ids that have work by tools' tables: ready calls, past deadlines (S11)."""

@@ -13,6 +13,7 @@ class ToolsAppConfig(AppConfig):
         from tools_app import registry
         from tools_app.runtime import Runtime
 
+        registry.register_module("tools_app.human")
         registry.register_module("tools_app.internal")
         if settings.TENURE.dev_tools or settings.TENURE.debug:
             registry.register_module("tools_app.development")

@@ -1,12 +1,13 @@
 """Which tools an agent config offers to its model, and how each of them runs here."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app.agent_config.values import seconds
 from sessions_app.providers.port import ToolSpec
 from tools_app import arguments, registry
+from tools_app.definitions import Permission
 from tools_app.models import ToolClass
 
 
@@ -19,7 +20,9 @@ class Offer:
     tool_class: ToolClass
     rerun_safe: bool = False
     time_limit: float | None = None  # outside tools
-    deadline: float | None = None  # custom tools that fail when no result comes
+    deadline: float | None = None  # custom and human tools that fail when no result comes
+    annotations: Mapping[str, bool] = field(default_factory=dict)  # what its MCP server says of it
+    permission: Permission = "allow"  # where no rule of the config matches a call
 
 
 def offer(config: Mapping[str, Any], name: str) -> Offer | None:
@@ -33,15 +36,16 @@ def offer(config: Mapping[str, Any], name: str) -> Offer | None:
     tool = registry.get(name) if own.get("class") is None else None
     if tool is None:
         return None
-    limit = None
-    if tool.tool_class == ToolClass.OUTSIDE:
-        limit = seconds(own["time_limit"]) if own.get("time_limit") else registry.time_limit_of(name)
+    own_limit = seconds(own["time_limit"]) if own.get("time_limit") else None
+    outside, human = tool.tool_class == ToolClass.OUTSIDE, tool.tool_class == ToolClass.HUMAN
     return Offer(
         ToolSpec(name, tool.description, tool.input_schema),
         tool.validator,
         ToolClass(tool.tool_class),
         rerun_safe=tool.rerun_safe,
-        time_limit=limit,
+        time_limit=own_limit or registry.time_limit_of(name) if outside else None,
+        deadline=own_limit if human else None,
+        permission=tool.permission or "allow",
     )
 
 

@@ -9,6 +9,7 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import structlog
 from django.conf import settings
@@ -21,10 +22,9 @@ from sessions_app.models import Session
 from sessions_app.providers.port import ToolSpec
 from sessions_app.text import clean_text
 from sessions_app.tool_port import Blocks, Call, ToolContext, ToolOutcome
-from tools_app import registry, results, tool_calls
+from tools_app import prompts, registry, results, tool_calls
 from tools_app.models import Outcome
-from tools_app.offers import offers
-from tools_app.preparation import prepare
+from tools_app.toolkit import of_config, toolkit
 
 logger = structlog.get_logger(__name__)
 
@@ -34,27 +34,31 @@ _MAX_MESSAGE = 500
 class Runtime:
     """Implements `ToolRuntime`."""
 
-    prepare = staticmethod(prepare)
-    insert_calls = staticmethod(tool_calls.insert_calls)
+    toolkit = staticmethod(toolkit)
+    insert_calls = staticmethod(prompts.insert_calls)
     start_calls = staticmethod(tool_calls.start_calls)
     complete_calls = staticmethod(tool_calls.complete_calls)
     open_calls = staticmethod(tool_calls.open_calls)
     facts = staticmethod(tool_calls.facts)
     settle = staticmethod(tool_calls.settle)
-    close = staticmethod(tool_calls.close)
-    expire = staticmethod(tool_calls.expire)
+    close = staticmethod(prompts.close)
+    expire = staticmethod(prompts.expire)
     undue_sql = staticmethod(tool_calls.undue_sql)
 
     def known_names(self) -> Collection[str]:
         return {tool.name for tool in registry.all_tools()}
 
     def specs(self, config: Mapping[str, Any]) -> Sequence[ToolSpec]:
-        return [found.spec for found in offers(config)]
+        return of_config(config).specs()
+
+    def recall(self, calls: Sequence[Call], *, project: UUID, session: UUID) -> list[Call]:
+        del project, session
+        return list(calls)
 
     async def run_outside(self, call: Call, context: ToolContext) -> ToolOutcome:
         """Run it once. Cancelling ends an async tool; a plain one runs on in its thread, unheard."""
         tool = registry.get(call.name)
-        if tool is None:
+        if tool is None or tool.run is None:
             return _missing(call)
         try:
             if inspect.iscoroutinefunction(tool.run):
@@ -73,7 +77,7 @@ class Runtime:
     def run_internal(self, call: Call, context: ToolContext, session: Session) -> ToolOutcome:
         """Run it in a savepoint of the caller's fence, so that its failure leaves nothing behind (A78)."""
         tool = registry.get(call.name)
-        if tool is None:
+        if tool is None or tool.run is None:
             return _missing(call)
         before = _values(session)
         try:

@@ -7,13 +7,15 @@ whole, inside the database, so that nobody has to wait for a row count. The rest
 its lock, and uses the ORM.
 
 A running call belongs to the attempt that started it. When that attempt's lease ends, whoever ends it calls
-`settle` (T4); when the turn ends, `close` (I6); when a deadline has passed, `expire` (S12).
+`settle` (T4); when the turn ends, `close` (I6); when a deadline has passed, `expire` (S12). What people decide
+moves a call with `allow`, `complete_unapproved` and `complete_waiting`. What belongs to a call in other tables
+is written by their own modules; `prompts` puts the two together.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
@@ -198,28 +200,44 @@ def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
         ToolCall.objects.filter(session_id__in=list(session_ids))
         .exclude(**_DONE)
         .order_by("session_id", "message_seq", "position")
-        .values_list("session_id", "id", "state", "deadline", "created_at")
+        .values_list(
+            "session_id",
+            "id",
+            "state",
+            "deadline",
+            "created_at",
+            "tool_class",
+            "approval__id",
+            "question__id",
+        )
     )
     found: dict[UUID, CallFacts] = {}
-    for session, call, state, deadline, created_at in rows:
+    for session, call, state, deadline, created_at, tool_class, approval, question in rows:
         before = found.get(session, CallFacts())
         found[session] = CallFacts(
             open_calls=before.open_calls + 1,
             ready=before.ready or state == ToolCallState.READY,
             deadline=min(filter(None, (before.deadline, deadline)), default=None),
-            awaiting=before.awaiting + _awaiting(call, state, created_at),
+            awaiting=before.awaiting
+            + _awaiting(call, state, tool_class, created_at, approval=approval, question=question),
         )
     return found
 
 
-def _awaiting(call: UUID, state: str, since: datetime) -> tuple[dict[str, str], ...]:
-    kind = {ToolCallState.WAITING: "tool", ToolCallState.AWAITING_APPROVAL: "approval"}.get(
-        ToolCallState(state)
-    )
-    if kind is None:
+def _awaiting(
+    call: UUID, state: str, tool_class: str, since: datetime, *, approval: UUID | None, question: UUID | None
+) -> tuple[dict[str, str], ...]:
+    """Whom an open call waits for, as `waiting_on` shows it; nobody, where it is ready or running."""
+    if state == ToolCallState.AWAITING_APPROVAL and approval is not None:
+        kind, named = "approval", ids.encode("apr", approval)
+    elif state == ToolCallState.WAITING and tool_class == ToolClass.HUMAN and question is not None:
+        kind, named = "question", ids.encode("qst", question)
+    elif state in {ToolCallState.WAITING, ToolCallState.AWAITING_APPROVAL}:
+        kind, named = "tool", ids.encode("tcl", call)
+    else:
         return ()
     at = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return ({"kind": kind, "id": ids.encode("tcl", call), "since": at},)
+    return ({"kind": kind, "id": named, "since": at},)
 
 
 def undue_sql() -> str:
@@ -286,10 +304,72 @@ def close(session_id: UUID, *, reason: str, only: Literal["open_prompts"] | None
 
 
 def expire(session_id: UUID) -> Settled:
-    """Complete the waiting calls whose deadline has passed as failed (S12)."""
-    late = _read(_open(session_id).filter(state=ToolCallState.WAITING, deadline__lte=ClockTimestamp()))
-    result = ToolOutcome(Outcome.FAILED.value, _text("No result arrived before the deadline of this call."))
-    return _complete(session_id, Settled([(call, result) for call in late]))
+    """Complete the calls that waited for longer than their deadline (S12); silence is no consent (H4)."""
+    states = [ToolCallState.WAITING, ToolCallState.AWAITING_APPROVAL]
+    late = _read(_open(session_id).filter(state__in=states, deadline__lte=ClockTimestamp()))
+    return _complete(session_id, Settled([(call, _too_late(call)) for call in late]))
+
+
+def _too_late(call: Call) -> ToolOutcome:
+    if call.state == ToolCallState.AWAITING_APPROVAL:
+        text = f"{call.name} was not called: nobody allowed it in time."
+        return ToolOutcome(Outcome.DENIED.value, _text(text))
+    if call.tool_class == ToolClass.HUMAN:
+        return ToolOutcome(Outcome.FAILED.value, _text("Nobody answered in time."))
+    return ToolOutcome(Outcome.FAILED.value, _text("No result arrived before the deadline of this call."))
+
+
+# --- what people and backends decide ---------------------------------------------------------------------
+
+
+def allow(call_id: UUID, *, deadline: float | None) -> Call:
+    """A person allowed it: `ready`, and at once `waiting` where it waits for a backend or a person.
+
+    `deadline` is how long it may wait then, seconds. Raises `Conflict` if it does not await an approval.
+    """
+    _move(call_id, ToolCallState.AWAITING_APPROVAL, state=ToolCallState.READY, deadline=None)
+    call = one(call_id)
+    if call.tool_class not in {ToolClass.CUSTOM, ToolClass.HUMAN}:
+        return call
+    until = None if deadline is None else ClockTimestamp() + timedelta(seconds=deadline)
+    _move(call_id, ToolCallState.READY, state=ToolCallState.WAITING, deadline=until)
+    return replace(call, state=ToolCallState.WAITING.value, deadline=deadline)
+
+
+def complete_unapproved(call_id: UUID, result: ToolOutcome) -> Call:
+    """It is not allowed; raises `Conflict` if it does not await an approval."""
+    return _complete_one(call_id, ToolCallState.AWAITING_APPROVAL, result)
+
+
+def complete_waiting(call_id: UUID, result: ToolOutcome) -> Call:
+    """What it waited for has come; raises `Conflict` if it does not wait."""
+    return _complete_one(call_id, ToolCallState.WAITING, result)
+
+
+def one(call_id: UUID) -> Call:
+    """A call as the engine holds it."""
+    return next(_read(ToolCall.objects.filter(pk=call_id)))
+
+
+def _complete_one(call_id: UUID, from_state: ToolCallState, result: ToolOutcome) -> Call:
+    _move(
+        call_id,
+        from_state,
+        state=ToolCallState.COMPLETED,
+        outcome=result.outcome,
+        content=result.content,
+        completed_at=ClockTimestamp(),
+    )
+    return replace(one(call_id), result=result)
+
+
+def _move(call_id: UUID, from_state: ToolCallState, **columns: Any) -> None:
+    if not connection.in_atomic_block:
+        raise RuntimeError("tool calls are moved in the transaction that holds the session's lock")
+    if not ToolCall.objects.filter(pk=call_id, state=from_state).update(**columns):
+        raise Conflict(
+            "the tool call is no longer in the state it was in", tool_calls=[ids.encode("tcl", call_id)]
+        )
 
 
 def _open(session_id: UUID) -> QuerySet[ToolCall]:

@@ -2,14 +2,14 @@
 
 import base64
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 
-from sessions_app import artifacts, ids, secrets, tool_port
+from sessions_app import artifacts, ids, secrets
 from sessions_app.crashpoints import crash_point
 from sessions_app.database import is_transient
 from sessions_app.engine import reductions, retry
@@ -21,13 +21,14 @@ from sessions_app.key_ring import MalformedKeyRing, UndecryptableSecret
 from sessions_app.providers import prices
 from sessions_app.providers.port import Category, Delta, ModelCallFailed, ModelRequest, Reply, Usage
 from sessions_app.providers.registry import credential, provider_for
-
-type InDatabase = Callable[..., Awaitable[Any]]
+from sessions_app.tool_port import InDatabase, Toolkit
 
 _SMALLEST_BUDGET = 65_536  # bytes of a body; a server that takes less is no model's
 
 
-async def request_for(state: SessionState, call_id: UUID, in_database: InDatabase) -> ModelRequest:
+async def request_for(
+    state: SessionState, call_id: UUID, toolkit: Toolkit, in_database: InDatabase
+) -> ModelRequest:
     """Everything the call needs; reads the database only for a secret and for files that the messages name.
 
     What is missing is a failure of the call (A39): a secret that is not there or can't be read ends the turn, a
@@ -41,7 +42,7 @@ async def request_for(state: SessionState, call_id: UUID, in_database: InDatabas
     return dataclasses.replace(
         request,
         messages=messages,
-        tools=tool_port.runtime().specs(state.document),
+        tools=toolkit.specs(),
         output_schema=state.document.get("output_schema"),
     )
 

@@ -18,6 +18,7 @@ from sessions_app.engine.compaction import Because, Job
 from sessions_app.engine.pressure import COMPACTION
 from sessions_app.engine.state import SessionState
 from sessions_app.providers.port import Category, ModelCallFailed, ModelRequest, Reply
+from sessions_app.tool_port import InDatabase
 
 NO_HELP = "compaction_did_not_help"
 NOTHING_LEFT = "nothing_to_compact"
@@ -37,9 +38,7 @@ def job_of(state: SessionState) -> Job:
     return job
 
 
-async def request_for(
-    state: SessionState, call_id: UUID, job: Job, in_database: calling.InDatabase
-) -> ModelRequest:
+async def request_for(state: SessionState, call_id: UUID, job: Job, in_database: InDatabase) -> ModelRequest:
     """What to ask for a summary: text only, no tools."""
     request = await calling.bare_request(state, call_id, in_database)
     return dataclasses.replace(

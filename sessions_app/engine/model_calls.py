@@ -15,7 +15,7 @@ from sessions_app.engine.state import SessionState
 from sessions_app.log import NewEntry
 from sessions_app.models import TurnReason
 from sessions_app.providers.port import Category, ModelCallFailed, Reply, Stop
-from sessions_app.tool_port import Call
+from sessions_app.tool_port import Call, Toolkit
 
 _CALLS_NOT_RUN = frozenset({Stop.LENGTH, Stop.FILTERED, Stop.UNKNOWN})
 
@@ -33,10 +33,13 @@ class ModelCalls:
         crash_point("model.before")
         try:
             async with spending.in_time(self.state.time_left()):
-                request = await calling.request_for(state, call_id, self.holder.in_database)
+                toolkit = await tool_port.runtime().toolkit(
+                    state.document, project=state.project, in_database=self.holder.in_database
+                )
+                request = await calling.request_for(state, call_id, toolkit, self.holder.in_database)
                 reply = await calling.ask(request)
             crash_point("model.after")
-            blocks, calls = self._calls_of(reply)
+            blocks, calls = await self._calls_of(reply, toolkit)
         except ModelCallFailed as failure:
             return self._failed(call_id, failure)
         turn = self._turn()
@@ -54,6 +57,7 @@ class ModelCalls:
             entries=[
                 message,
                 *(entries.tool_started(call) for call in started),
+                *entries.asked(calls),
                 *entries.tool_results(refused),
                 *notes,
             ],
@@ -88,15 +92,15 @@ class ModelCalls:
         state.tail = plan.Tail.OWED
         return [NewEntry(kind="note", data=structured.ask_again(answer.problem), turn=state.turn)]
 
-    def _calls_of(self, reply: Reply) -> tuple[list[dict[str, Any]], list[Call]]:
+    async def _calls_of(self, reply: Reply, toolkit: Toolkit) -> tuple[list[dict[str, Any]], list[Call]]:
         """The reply's blocks as saved, and its calls; a reply that ended early runs none (R4)."""
         state = self.state
         if reply.stop in _CALLS_NOT_RUN:
             return reply.content, []
-        blocks, calls = tool_port.runtime().prepare(
-            state.document, session=state.id, turn=self._turn(), blocks=reply.content
-        )
+        blocks, calls = toolkit.prepare(session=state.id, turn=self._turn(), blocks=reply.content)
         calls = spending.refuse_beyond(calls, state.meter.allowed_tool_calls())
+        if any(call.state == "awaiting_approval" for call in calls):
+            calls = await self.holder.in_database(self._recall, calls)
         if reply.stop is Stop.TOOL_CALLS and not calls:
             raise ModelCallFailed(
                 "the reply announced tool calls and held none",
@@ -109,6 +113,10 @@ class ModelCalls:
             # A planned stop begins nothing new: the next attempt starts these.
             calls = [dataclasses.replace(c, state="ready") if c.state == "running" else c for c in calls]
         return blocks, calls
+
+    def _recall(self, calls: list[Call]) -> list[Call]:
+        """People may have allowed the like of these calls before (T7)."""
+        return tool_port.runtime().recall(calls, project=self.state.project, session=self.state.id)
 
     def _failed(self, call_id: UUID, failure: ModelCallFailed) -> Happened:
         state = self.state

@@ -118,7 +118,9 @@ def refuse_beyond(calls: Sequence[Call], allowed: tuple[int, str] | None) -> lis
     left, limit = allowed
     text = f"The call was not made: the limit on tool calls is reached ({limit})."
     refused = [
-        call if call.result is not None else dataclasses.replace(call, state="completed", result=failed(text))
+        call
+        if call.result is not None
+        else dataclasses.replace(call, state="completed", result=failed(text), ask=None)
         for call in calls[left:]
     ]
     return [*calls[:left], *refused]

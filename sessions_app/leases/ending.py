@@ -73,7 +73,7 @@ def end_lease_locked(
     if reason != EndReason.CANCELLED:
         # On cancel the whole turn's calls are closed by whoever cancels (I6).
         settled = tool_port.runtime().settle(session.id, attempt=lease.attempt)
-        log.append(session, *entries.tool_results(settled.results), attempt=lease.attempt)
+        log.append(session, *entries.of_settled(settled), attempt=lease.attempt)
     if reason in RESUME_AFTER and session.turn_id is not None:
         _remember_end(session, reason=reason, attempt=lease.attempt, settled=settled)
     if reason == EndReason.CRASH and crashes.counts(session, lease.worker):

@@ -12,7 +12,7 @@ from tests import factories
 from tests.processes.workers import Process
 from tests.staging import eventually
 
-TOOLS = ("set_label", "dev_append", "dev_lookup", "block_loop", "block_thread", "block_again")
+TOOLS = ("set_label", "dev_append", "dev_lookup", "block_loop", "block_thread", "block_again", "ask_user")
 
 
 def start(*replies: dict[str, Any], texts: tuple[str, ...] = ("hello",), **document: Any) -> UUID:

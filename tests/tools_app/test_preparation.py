@@ -9,7 +9,8 @@ import pytest
 from sessions_app import ids
 from sessions_app.tool_port import Call
 from tools_app import arguments
-from tools_app.preparation import MAX_NAME, prepare
+from tools_app.preparation import MAX_NAME
+from tools_app.toolkit import of_config
 
 TITLE = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 CONFIG = {
@@ -44,7 +45,7 @@ def block(name: str = "dev_append", args: Any = APPEND, call_id: str = "c1", **m
 def prepared(
     *blocks: dict[str, Any], config: dict[str, Any] = CONFIG
 ) -> tuple[list[dict[str, Any]], list[Call]]:
-    return prepare(config, session=ids.new_id(), turn=ids.new_id(), blocks=list(blocks))
+    return of_config(config).prepare(session=ids.new_id(), turn=ids.new_id(), blocks=list(blocks))
 
 
 def only(*blocks: dict[str, Any], config: dict[str, Any] = CONFIG) -> Call:

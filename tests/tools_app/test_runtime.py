@@ -19,6 +19,7 @@ from tools_app.models import ToolClass
 from tools_app.registry import ToolDefinition
 from tools_app.results import Content, ToolFailed
 from tools_app.runtime import Runtime
+from tools_app.toolkit import of_config
 
 type MakeTool = Callable[..., ToolDefinition]
 
@@ -340,7 +341,7 @@ def test_labels_that_are_too_long_or_no_text_are_refused_before_they_run(
 ) -> None:
     """T3."""
     block = {"type": "tool_call", "id": "c", "name": "set_label", "arguments": {"key": key, "value": value}}
-    _, (made,) = runtime.prepare(
-        session.config.document, session=session.id, turn=session.turn_id, blocks=[block]
+    _, (made,) = of_config(session.config.document).prepare(
+        session=session.id, turn=session.turn_id, blocks=[block]
     )
     assert made.state == "completed"

@@ -1,0 +1,17 @@
+"""The tables of tools: calls, and what people are asked about them."""
+
+from tools_app.models.approval import Approval, ApprovalState
+from tools_app.models.question import Question, QuestionState
+from tools_app.models.tool_call import EDGES, Outcome, ToolCall, ToolCallState, ToolClass
+
+__all__ = [
+    "EDGES",
+    "Approval",
+    "ApprovalState",
+    "Outcome",
+    "Question",
+    "QuestionState",
+    "ToolCall",
+    "ToolCallState",
+    "ToolClass",
+]
