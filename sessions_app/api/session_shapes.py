@@ -89,8 +89,16 @@ class ForkShape(TypedDict):
     seq: int
 
 
+class TodoShape(TypedDict):
+    text: str
+    state: Annotated[str, Field(description="pending, in_progress or completed")]
+
+
 class SessionShape(TypedDict):
-    """One agent. `output` are the blocks of its last reply, `turn` the open turn, `last_turn` the last ended one."""
+    """One agent. `output` are the blocks of its last reply, `turn` the open turn, `last_turn` the last ended one.
+
+    `todos` is the list that the agent last wrote down with `update_todos`.
+    """
 
     id: SessionId
     name: str
@@ -110,6 +118,7 @@ class SessionShape(TypedDict):
     cost: Money | None
     labels: dict[str, str]
     metadata: dict[str, Any]
+    todos: list[TodoShape]
     parent: SessionId | None
     forked_from: ForkShape | None
     created_at: Time
@@ -285,6 +294,7 @@ def session(row: Session) -> SessionShape:
         "cost": money(row.cost),
         "labels": row.labels,
         "metadata": row.metadata,
+        "todos": row.todos or [],
         "parent": ids.encode("ses", row.parent_id) if row.parent_id else None,
         "forked_from": forked,
         "created_at": time(row.created_at),

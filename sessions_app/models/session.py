@@ -51,6 +51,8 @@ class Session(models.Model):
     rewound = models.BooleanField(default=False, db_default=False)
     labels = models.JSONField(default=dict, blank=True)
     metadata = models.JSONField(default=dict, blank=True)
+    # What the agent means to do, as it last said: [{text, state}]; null until it does.
+    todos = models.JSONField(null=True, blank=True)
     priority = models.SmallIntegerField(default=0)
     created_at = CreatedAt()
     updated_at = CreatedAt()

@@ -74,6 +74,7 @@ def _call(name: str, number: int) -> dict[str, Any]:
     # Different delays: results that are never there together, so the number of steps is always the same.
     arguments = {
         "set_label": {"key": f"label{number}", "value": "set"},
+        "update_todos": {"todos": [{"text": f"todo {number}", "state": "in_progress"}]},
         "dev_append": {"file": "{case}." + str(number), "delay": 0.1 * number},
         "dev_lookup": {"key": "{case}." + str(number), "delay": 0.23 * number},
     }
@@ -84,10 +85,10 @@ def _calls(*names: str, start: int = 0) -> list[dict[str, Any]]:
     return [_call(name, number) for number, name in enumerate(names, start=start)]
 
 
-def _of_one_class(tool: str) -> tuple[dict[str, Any], ...]:
+def _of_one_class(tool: str, other: str | None = None) -> tuple[dict[str, Any], ...]:
     return (
         {"text": "First.", "tool_calls": _calls(tool)},
-        {"reasoning": "Two at once.", "tool_calls": _calls(tool, tool, start=1)},
+        {"reasoning": "Two at once.", "tool_calls": _calls(other or tool, tool, start=1)},
         {"text": "Done."},
         {"text": "The second answer."},
     )
@@ -100,9 +101,9 @@ SCENARIOS = {
         steps=3,
     ),
     "internal": Scenario(
-        replies=_of_one_class("set_label"),
+        replies=_of_one_class("set_label", "update_todos"),
         points=(*_EVERYWHERE, *_INTERNAL),
-        tools=("set_label",),
+        tools=("set_label", "update_todos"),
         steps=7,
         again=dict.fromkeys(_INTERNAL, 3),
     ),

@@ -81,6 +81,7 @@ def test_a_session_starts_with_every_field_of_its_shape(api: Api, config: AgentC
         "cost": None,
         "labels": {"team": "a"},
         "metadata": {"ticket": [1, None]},
+        "todos": [],
         "parent": None,
         "forked_from": None,
         "archived_at": None,

@@ -1,0 +1,82 @@
+"""Every internal tool: its effect and its result are one transaction, whatever happens between the two."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from sessions_app.engine import tool_batch
+from sessions_app.models import Entry, Lease, Session
+from sessions_app.tool_port import Call, ToolContext
+from tests import factories
+from tools_app.models import ToolCall, ToolCallState, ToolClass
+from tools_app.typed_functions import tools_in
+
+
+@dataclass(frozen=True)
+class Case:
+    arguments: dict[str, Any]
+    effect: Callable[[Session], Any]
+    """What there is when it has happened; nothing before."""
+
+
+CASES = {
+    "set_label": Case({"key": "team", "value": "blue"}, lambda session: session.labels),
+    "update_todos": Case({"todos": [{"text": "Read"}]}, lambda session: session.todos),
+}
+MODULES = ("tools_app.internal",)
+
+
+def test_every_internal_tool_has_a_case() -> None:
+    own = [tool.name for module in MODULES for tool in tools_in(import_module(module))]
+    assert sorted(own) == sorted(CASES)
+
+
+class Died(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_ends_between_effect_and_result_takes_both_back(
+    name: str,
+    session: Session,
+    context: ToolContext,
+    call_of: Callable[[ToolCall], Call],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S5, T1: then it runs again, and once is what the log tells of."""
+    case = CASES[name]
+    row = factories.tool_call(
+        session,
+        state=ToolCallState.READY,
+        name=name,
+        tool_class=ToolClass.INTERNAL,
+        arguments=case.arguments,
+    )
+    held = Lease.objects.get(pk=session.pk)
+
+    def run() -> None:
+        tool_batch.run_internal(call_of(row), context, held.worker_id, held.attempt)
+
+    def die(*_: Any) -> None:
+        raise Died
+
+    before = factories.reread(session)
+    with monkeypatch.context() as patch:
+        patch.setattr(tool_batch, "_save_internal", die)
+        with pytest.raises(Died):
+            run()
+    after = factories.reread(session)
+    assert not case.effect(after)
+    assert (after.next_seq, after.updated_at) == (before.next_seq, before.updated_at)
+    assert not Entry.objects.filter(session=session).exists()
+    row.refresh_from_db()
+    assert row.state == ToolCallState.READY
+
+    run()
+    assert case.effect(factories.reread(session))
+    row.refresh_from_db()
+    assert (row.state, row.outcome) == (ToolCallState.COMPLETED, "succeeded")
+    assert Entry.objects.filter(session=session, kind="tool_result").count() == 1
