@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from sessions_app.agent_config.patterns import InvalidPattern, compile_pattern
@@ -72,10 +72,24 @@ class Matcher(Part):
         return self
 
 
+class Annotations(Part):
+    """What an MCP server says of its tool."""
+
+    read_only: StrictBool | None = None
+    destructive: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set:
+            raise PydanticCustomError("required", "annotations need one of read_only, destructive")
+        return self
+
+
 class Rule(Part):
-    """`tool` is a name in which `*` stands for any characters."""
+    """`tool` is a name in which `*` stands for any characters; all conditions must hold."""
 
     tool: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_*-]{1,128}$")]
+    annotations: Annotations | None = None
     arguments: dict[Words, Matcher] | None = None
     then: Literal["allow", "ask", "deny"]
     expires_after: PositiveDuration | None = None

@@ -60,6 +60,7 @@ def begins(command: str, words: Sequence[str]) -> bool:
     return found is not None and bool(words) and found[: len(words)] == tuple(words)
 
 
+@lru_cache(maxsize=2048)
 def words_of(text: str) -> tuple[str, ...]:
     """The words of a rule."""
     try:

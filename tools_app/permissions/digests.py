@@ -6,6 +6,7 @@ may give back in another form than it was given.
 
 import hashlib
 import json
+from decimal import Decimal
 from typing import Any
 
 
@@ -30,7 +31,7 @@ def digest(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
-        return int(value)
+        return int(Decimal(repr(value)))  # the digits that are written, as the database reads them
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sessions_app.agent_config.values import seconds
-from tools_app.permissions.defaults import Then
 from tools_app.permissions.matchers import holds, is_command
 from tools_app.permissions.matching import Match
 
@@ -21,7 +20,7 @@ _MAX_DOUBTS = 3
 class Verdict:
     """What becomes of a call. `rule` counts from 0; None where the default of the class has decided."""
 
-    then: Then
+    then: str
     rule: int | None
     why: str
     expires_after: float | None = None
@@ -37,10 +36,13 @@ def decide(
     tool: str,
     tool_class: str,
     arguments: Mapping[str, Any],
-    default: Then,
+    default: str,
     annotations: Mapping[str, bool] | None = None,
 ) -> Verdict:
-    """The verdict for a call with these arguments; `rules` are the document's `permissions`."""
+    """The verdict for a call with these arguments; `rules` are the document's `permissions`.
+
+    `default` is what happens without a rule, `annotations` are `read_only` and `destructive` of an MCP tool.
+    """
     strictest: Verdict | None = None
     doubts: list[str] = []
     for index, rule in enumerate(rules or ()):

@@ -215,6 +215,17 @@ RULE = {"tool": "x", "then": "ask"}
             "/permissions/0/arguments/a/host/0",
             "malformed",
         ),
+        ({"permissions": [RULE | {"annotations": {}}]}, "/permissions/0/annotations", "required"),
+        (
+            {"permissions": [RULE | {"annotations": {"read_only": "yes"}}]},
+            "/permissions/0/annotations/read_only",
+            "wrong_type",
+        ),
+        (
+            {"permissions": [RULE | {"annotations": {"open_world": True}}]},
+            "/permissions/0/annotations/open_world",
+            "unknown_field",
+        ),
         ({"permissions": [RULE | {"then": "allow", "expires_after": "2d"}]}, "/permissions/0", "not_allowed"),
         ({"permissions": [RULE | {"on_expiry": "deny"}]}, "/permissions/0", "required"),
         (
