@@ -21,7 +21,7 @@ from sessions_app.models import (
     Turn,
     Worker,
 )
-from tools_app.models import Outcome, ToolCall, ToolCallState, ToolClass
+from tools_app.models import Approval, Outcome, Question, ToolCall, ToolCallState, ToolClass
 
 ACTOR = {"kind": "user", "id": "usr_test", "name": "Test"}
 
@@ -124,3 +124,65 @@ def tool_call(session: Session, *, state: str = ToolCallState.READY, **columns: 
     if state == ToolCallState.COMPLETED:
         values |= {"outcome": Outcome.SUCCEEDED, "content": [], "completed_at": database_now()}
     return ToolCall.objects.create(session=session, state=state, **values | columns)
+
+
+def approval(session: Session, *, expires_in: float | None = None, **columns: Any) -> Approval:
+    """An open approval with the call that it is about; `columns` are the call's. Its time ends in seconds."""
+    expires_at = database_now(expires_in) if expires_in is not None else None
+    values = {"arguments": {"file": "effect"}, "deadline": expires_at} | columns
+    call = tool_call(session, state=ToolCallState.AWAITING_APPROVAL, **values)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT encode(sha256(convert_to(arguments::text, 'UTF8')), 'hex') FROM tools_app_toolcall WHERE id = %s",
+            [call.pk],
+        )
+        digest = cursor.fetchone()[0]
+    return Approval.objects.create(
+        project_id=session.project_id,
+        session=session,
+        turn_id=call.turn_id,
+        tool_call=call,
+        name=call.name,
+        arguments=call.arguments,
+        digest=digest,
+        expires_at=expires_at,
+    )
+
+
+COLOURS = {
+    "text": "Which colour?",
+    "options": [{"label": "Red"}, {"label": "Blue"}],
+    "multiple": False,
+    "allow_text": False,
+}
+
+
+def question(
+    session: Session, *, form: list[dict[str, Any]] | None = None, expires_in: float | None = None
+) -> Question:
+    """An open question with the call that asks it: one question with two options, unless another form is given."""
+    expires_at = database_now(expires_in) if expires_in is not None else None
+    call = tool_call(
+        session,
+        state=ToolCallState.WAITING,
+        tool_class=ToolClass.HUMAN,
+        name="ask_user",
+        deadline=expires_at,
+    )
+    return Question.objects.create(
+        project_id=session.project_id,
+        session=session,
+        turn_id=call.turn_id,
+        tool_call=call,
+        questions=form or [COLOURS],
+        expires_at=expires_at,
+    )
+
+
+def waiting(session: Session) -> Session:
+    """The session as it waits for its open calls, without a worker."""
+    from sessions_app.scheduling import reschedule
+
+    reschedule(session)
+    session.save()
+    return session

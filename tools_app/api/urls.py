@@ -1,5 +1,16 @@
 """Paths of the API that belong to tools: calls, and what people are asked about them."""
 
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tools_app.api.approval_views import ApprovalsView, ApprovalView, DecisionsView, DecisionView
+from tools_app.api.question_views import AnswerView, QuestionsView, QuestionView
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("approvals", ApprovalsView.as_view()),
+    path("approvals/decisions", DecisionsView.as_view()),
+    path("approvals/<str:approval>", ApprovalView.as_view()),
+    path("approvals/<str:approval>/decision", DecisionView.as_view()),
+    path("questions", QuestionsView.as_view()),
+    path("questions/<str:question>", QuestionView.as_view()),
+    path("questions/<str:question>/answer", AnswerView.as_view()),
+]

@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 ('turn', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.turn')),
             ],
             options={
-                'indexes': [models.Index(condition=models.Q(('state', 'open')), fields=['project', 'id'], name='approval_open'), models.Index(fields=['project', '-id'], name='approval_newest'), models.Index(fields=['session', 'id'], name='approval_of_session')],
+                'indexes': [models.Index(condition=models.Q(('state', 'open')), fields=['project', '-created_at', '-id'], name='approval_open'), models.Index(fields=['project', '-created_at', '-id'], name='approval_newest'), models.Index(fields=['session', '-created_at', '-id'], name='approval_of_session')],
                 'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('state__in', ['allowed', 'denied']), ('decided_at__isnull', False), ('decided_by__isnull', False)), models.Q(models.Q(('state__in', ['allowed', 'denied']), _negated=True), ('decided_at', None), ('decided_by__isnull', True)), _connector='OR'), name='approval_decision_is_whole')],
             },
         ),
@@ -58,7 +58,7 @@ class Migration(migrations.Migration):
                 ('turn', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='sessions_app.turn')),
             ],
             options={
-                'indexes': [models.Index(condition=models.Q(('state', 'open')), fields=['project', 'id'], name='question_open'), models.Index(fields=['project', '-id'], name='question_newest'), models.Index(fields=['session', 'id'], name='question_of_session')],
+                'indexes': [models.Index(condition=models.Q(('state', 'open')), fields=['project', '-created_at', '-id'], name='question_open'), models.Index(fields=['project', '-created_at', '-id'], name='question_newest'), models.Index(fields=['session', '-created_at', '-id'], name='question_of_session')],
                 'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('answered_at__isnull', False), ('answered_by__isnull', False), ('answers__isnull', False), ('state', 'answered')), models.Q(models.Q(('state', 'answered'), _negated=True), ('answered_at', None), ('answered_by__isnull', True), ('answers__isnull', True)), _connector='OR'), name='question_answer_is_whole')],
             },
         ),

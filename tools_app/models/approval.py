@@ -56,9 +56,13 @@ class Approval(models.Model):
         ]
         indexes = [
             # The inbox: only what is open is in it.
-            models.Index(fields=["project", "id"], name="approval_open", condition=models.Q(state="open")),
-            models.Index(fields=["project", "-id"], name="approval_newest"),
-            models.Index(fields=["session", "id"], name="approval_of_session"),
+            models.Index(
+                fields=["project", "-created_at", "-id"],
+                name="approval_open",
+                condition=models.Q(state="open"),
+            ),
+            models.Index(fields=["project", "-created_at", "-id"], name="approval_newest"),
+            models.Index(fields=["session", "-created_at", "-id"], name="approval_of_session"),
         ]
 
     def __str__(self) -> str:

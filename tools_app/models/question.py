@@ -52,9 +52,13 @@ class Question(models.Model):
         ]
         indexes = [
             # The inbox: only what is open is in it.
-            models.Index(fields=["project", "id"], name="question_open", condition=models.Q(state="open")),
-            models.Index(fields=["project", "-id"], name="question_newest"),
-            models.Index(fields=["session", "id"], name="question_of_session"),
+            models.Index(
+                fields=["project", "-created_at", "-id"],
+                name="question_open",
+                condition=models.Q(state="open"),
+            ),
+            models.Index(fields=["project", "-created_at", "-id"], name="question_newest"),
+            models.Index(fields=["session", "-created_at", "-id"], name="question_of_session"),
         ]
 
     def __str__(self) -> str:

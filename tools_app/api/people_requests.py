@@ -1,0 +1,80 @@
+"""Bodies and parameters of approvals and questions."""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BeforeValidator, Field, StrictStr, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from sessions_app import ids
+from sessions_app.api.fields import ActorRef, Body, SessionRef
+from sessions_app.api.pagination import PageQuery
+from tools_app.approvals import MAX_AT_ONCE, MAX_REASON
+
+
+def _approval_id(value: Any) -> Any:
+    if isinstance(value, UUID):
+        return value
+    if not isinstance(value, str):
+        raise PydanticCustomError("wrong_type", "must be a string")
+    try:
+        return ids.decode("apr", value)
+    except ids.InvalidId as error:
+        raise PydanticCustomError("malformed", "{reason}", {"reason": str(error)}) from None
+
+
+ApprovalRef = Annotated[
+    UUID,
+    BeforeValidator(_approval_id),
+    WithJsonSchema({"type": "string", "pattern": "^apr_[0-7][0-9a-hjkmnp-tv-z]{25}$"}),
+]
+Reason = Annotated[StrictStr, Field(max_length=MAX_REASON)]
+Assignee = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+
+
+class ApprovalsQuery(PageQuery):
+    state: Literal["open", "allowed", "denied", "cancelled", "expired"] | None = None
+    session: SessionRef | None = None
+    assignee: Annotated[str, Field(max_length=200)] | None = None
+
+
+class QuestionsQuery(PageQuery):
+    state: Literal["open", "answered", "cancelled", "expired"] | None = None
+    session: SessionRef | None = None
+    assignee: Annotated[str, Field(max_length=200)] | None = None
+
+
+class Decide(Body):
+    """`remember` lets later calls like this one run without asking, in this session or always."""
+
+    decision: Literal["allow", "deny"]
+    reason: Reason | None = None
+    remember: Literal["no", "session", "always"] = "no"
+    actor: ActorRef | None = None
+
+
+class OneDecision(Body):
+    approval: ApprovalRef
+    decision: Literal["allow", "deny"]
+    reason: Reason | None = None
+    remember: Literal["no", "session", "always"] = "no"
+
+
+class DecideAll(Body):
+    """All of them or none."""
+
+    decisions: Annotated[list[OneDecision], Field(min_length=1, max_length=MAX_AT_ONCE)]
+    actor: ActorRef | None = None
+
+
+class Assign(Body):
+    """Whose it is, for the inbox; null takes it back."""
+
+    assignee: Assignee | None
+
+
+class GiveAnswer(Body):
+    """One answer for each question of the form: {options: [numbers from 0], text?}."""
+
+    answers: list[Any]
+    actor: ActorRef | None = None
