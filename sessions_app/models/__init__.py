@@ -19,6 +19,7 @@ from sessions_app.models.session import (
     TurnReason,
     TurnStatus,
 )
+from sessions_app.models.ticket import Ticket
 
 __all__ = [
     "BRANCH",
@@ -45,6 +46,7 @@ __all__ = [
     "Secret",
     "Session",
     "SessionStatus",
+    "Ticket",
     "TreeBudget",
     "Turn",
     "TurnReason",

@@ -34,6 +34,8 @@ class Entry(models.Model):
             ),
         ]
         indexes = [
+            # The project feed's: what was committed behind a snapshot (F2).
+            models.Index(fields=["project_id", "xid"], name="entry_of_project"),
             # What a branch is found by, among very many entries.
             models.Index(
                 fields=["session", "seq"],
