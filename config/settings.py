@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from config import logs, tenure_settings
+from config import content_policy, logs, tenure_settings
 from config.database_url import databases
 from config.q_cluster import Q_CLUSTER  # noqa: F401 - read by django-q2
 
@@ -40,6 +40,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "sessions_app.api.middleware.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "config.content_policy.ContentPolicyMiddleware",
     "config.static_files.StaticFilesMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -61,7 +62,8 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "libraries": {"console": "sessions_app.console.template_tags"},
         },
     }
 ]
@@ -100,7 +102,9 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 # A browser sends them over HTTPS only, except in development.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = TENURE.secure_cookies and not DEBUG
+LOGIN_URL = "console:login"
 SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_CSP = content_policy.STRICT
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -12,7 +12,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz),
     path("readyz", readyz),
     path("admin/", admin.site.urls),
-    # Where people land who follow the address that is printed, or forget the slash.
-    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("", include("sessions_app.console.urls")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
 ]

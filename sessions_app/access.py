@@ -71,13 +71,17 @@ def by_key(text: str) -> Access:
     """The access that a bearer key gives; `InvalidKey` where it gives none."""
     if not KEY_FORM.fullmatch(text):
         raise InvalidKey
+    return _by_key(digest=digest_of(text))
+
+
+def by_key_id(key: UUID) -> Access:
+    """The same for a key that was looked at before, as it is now."""
+    return _by_key(pk=key)
+
+
+def _by_key(**wanted: Any) -> Access:
     expired = ExpressionWrapper(Q(expires_at__lte=ClockTimestamp()), output_field=BooleanField())
-    key = (
-        ApiKey.objects.select_related("project")
-        .annotate(is_expired=expired)
-        .filter(digest=digest_of(text))
-        .first()
-    )
+    key = ApiKey.objects.select_related("project").annotate(is_expired=expired).filter(**wanted).first()
     if key is None:
         raise InvalidKey("no such API key")
     if key.revoked_at is not None:
@@ -90,12 +94,19 @@ def by_key(text: str) -> Access:
 
 def by_user(user: Any, *, project: UUID) -> Access:
     """A staff member's access to one project; until roles exist, staff see all of them."""
-    if not user.is_staff:
+    if not user.is_staff:  # before the project is looked for: strangers learn nothing of it
         raise Forbidden("only staff may use the API with a browser session")
     found = Project.objects.filter(pk=project).first()
     if found is None:
         raise NotFound("no such project")
-    return Access(project=found, role=KeyRole.ADMIN, actor=actor_of(user), user=user)
+    return within(user, project=found)
+
+
+def within(user: Any, *, project: Project) -> Access:
+    """The same for a project that has been read already."""
+    if not user.is_staff:
+        raise Forbidden("only staff may use the API with a browser session")
+    return Access(project=project, role=KeyRole.ADMIN, actor=actor_of(user), user=user)
 
 
 def actor_of(user: Any) -> Actor:

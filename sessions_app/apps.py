@@ -6,5 +6,8 @@ class SessionsAppConfig(AppConfig):
     verbose_name = "Sessions"
 
     def ready(self) -> None:
-        """Register the start-up checks."""
+        """Register the start-up checks, and the console's own pages."""
+        from sessions_app.console import places
         from sessions_app.hosting import checks  # noqa: F401
+
+        places.register()

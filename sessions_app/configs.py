@@ -55,6 +55,11 @@ def create_config(*, project: UUID, document: Any) -> StoredConfig:
     return StoredConfig(stored, stored.pk == row.pk, _warnings(project, parsed))
 
 
+def check_document(*, project: UUID, document: Any) -> list[Problem]:
+    """Check a document without storing it: its warnings; raises `InvalidConfig` with every mistake."""
+    return _warnings(project, parse(document))
+
+
 def get_config(*, project: UUID, config: UUID) -> AgentConfig:
     row = AgentConfig.objects.filter(project_id=project, pk=config).first()
     if row is None:

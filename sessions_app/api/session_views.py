@@ -1,17 +1,18 @@
 """`/sessions` and what hangs on one session: its control, log and turns."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from sessions_app import branches, control, failures, ids, session_service
+from sessions_app import branches, control, session_search, session_service
 from sessions_app import content as contents
 from sessions_app.api import session_shapes as shapes
 from sessions_app.api.base import ApiView
+from sessions_app.api.fields import ActorRef
 from sessions_app.api.openapi import operation, page_of, seq_page_of
 from sessions_app.api.pagination import PageQuery, page, seq_page
 from sessions_app.api.session_requests import (
@@ -23,6 +24,7 @@ from sessions_app.api.session_requests import (
     SubmitInput,
     UpdateSession,
 )
+from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Invalid, NotFound
 from sessions_app.history import reading
 from sessions_app.history.reading import History
@@ -58,7 +60,13 @@ class SessionDoor(ApiView):
         return self.once(answer)
 
 
-def new_input(view: ApiView, body: SubmitInput, *, path: str = "") -> NewInput:
+class Caller(Protocol):
+    """Whoever sends a body: a view, a socket."""
+
+    def actor(self, named: ActorRef | None) -> Actor: ...
+
+
+def new_input(caller: Caller, body: SubmitInput, *, path: str = "") -> NewInput:
     """The input that a body asks for."""
     if body.cancel_open and body.delivery == "queued":
         error = {
@@ -70,7 +78,7 @@ def new_input(view: ApiView, body: SubmitInput, *, path: str = "") -> NewInput:
     return NewInput(
         content=contents.parse(body.content, path=f"{path}/content"),
         delivery=body.delivery,
-        actor=view.actor(body.actor),
+        actor=caller.actor(body.actor),
         cancel_open=body.cancel_open,
     )
 
@@ -144,34 +152,19 @@ def _beginning(body: StartSession) -> tuple[History | None, Fork | None]:
 
 
 def _filtered(rows: QuerySet[Session], query: SessionsQuery) -> QuerySet[Session]:
-    conditions: list[Q] = []
-    if query.status is not None:
-        conditions.append(Q(status__in=sorted(query.status)))
-    for label in query.label:
-        key, _, value = label.partition(":")
-        conditions.append(Q(labels__contains={key: value}))
-    if query.profile is not None:
-        try:
-            conditions.append(Q(profile_id=ids.decode("prf", query.profile)))
-        except ids.InvalidId:
-            conditions.append(Q(profile__name__iexact=query.profile))
-    if query.parent is not None:
-        conditions.append(Q(parent_id=query.parent))
-    if query.q is not None:
-        conditions.append(Q(name__icontains=query.q))
-    if query.archived is not None:
-        conditions.append(Q(archived_at__isnull=not query.archived))
-    if query.failed is not None:
-        ended = failures.failed_sessions(reason=query.reason if query.failed else None)
-        found = Q(pk__in=ended.values("pk"))
-        conditions.append(found if query.failed else ~found)
-    if query.reason is not None and not query.failed:
-        conditions.append(Q(last_turn__reason=query.reason))
-    if query.created_after is not None:
-        conditions.append(Q(created_at__gt=query.created_after))
-    if query.created_before is not None:
-        conditions.append(Q(created_at__lt=query.created_before))
-    return rows.filter(*conditions)
+    return session_search.filtered(
+        rows,
+        statuses=query.status,
+        labels=query.label,
+        profile=query.profile,
+        parent=query.parent,
+        name=query.q,
+        archived=query.archived,
+        failed=query.failed,
+        reason=query.reason,
+        created_after=query.created_after,
+        created_before=query.created_before,
+    )
 
 
 class SessionView(SessionDoor):

@@ -70,9 +70,9 @@ def test_compressed_bodies_are_415_and_nothing_is_stored(api: Api) -> None:
     assert not Artifact.objects.exists()
 
 
-def test_people_who_open_the_address_alone_find_the_admin(anybody: Api) -> None:
-    for path in ("/", "/admin"):
-        assert anybody.client.get(path)["Location"] == "/admin/"
+def test_people_who_open_the_address_alone_find_the_console(anybody: Api) -> None:
+    assert anybody.client.get("/")["Location"] == "/login?next=/"
+    assert anybody.client.get("/admin")["Location"] == "/admin/"
 
 
 def test_a_line_of_django_is_logged_by_one_handler_only() -> None:

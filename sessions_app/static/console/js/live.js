@@ -1,0 +1,97 @@
+/* Keeps parts of a page true while one looks at them.
+
+   An element with data-refresh="seconds" gets the event console:refresh that often (its hx-trigger), and soon after
+   anything happened in the project, which the project's feed tells over a socket. Where no socket comes about, the
+   interval alone serves. Hidden tabs ask for nothing and catch up when they are looked at. The feed's frames reach
+   other scripts as the event console:entry. */
+(() => {
+  "use strict";
+  const SOON = 250;
+  const SLOWEST = 30000;
+  let last = new Map();
+  let socket = null;
+  let cursor = "";
+  let delay = 1000;
+  let soon = 0;
+
+  function parts() { return document.querySelectorAll("[data-refresh]"); }
+
+  // Not under a person's hands: an open menu or a field with text in it keeps its part as it is.
+  function isBusy(part) {
+    const held = document.activeElement;
+    if (part.querySelector("details.menu[open]")) return true;
+    return part.contains(held) && /^(INPUT|TEXTAREA|SELECT)$/.test(held.tagName);
+  }
+
+  function refresh(part) {
+    if (document.hidden || isBusy(part)) return;
+    last.set(part, Date.now());
+    htmx.trigger(part, "console:refresh");
+  }
+
+  function tick() {
+    const now = Date.now();
+    for (const part of parts()) {
+      if (!last.has(part)) last.set(part, now);
+      // A live feed says when something happened; the interval then only covers what it can't say.
+      const every = Number(part.dataset.refresh) * 1000 * (socket?.caughtUp && !("refreshAlways" in part.dataset) ? 6 : 1);
+      if (now - last.get(part) >= every) refresh(part);
+    }
+  }
+
+  function happened(entry) {
+    document.dispatchEvent(new CustomEvent("console:entry", { detail: entry }));
+    if (soon) return;
+    soon = setTimeout(() => {
+      soon = 0;
+      for (const part of parts()) refresh(part);
+    }, SOON);
+  }
+
+  // An answer that changes nothing is not swapped in, so nothing flickers and the focus stays.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const part = event.detail.target.closest?.("[data-refresh]");
+    if (!part || event.detail.requestConfig.triggeringEvent?.type !== "console:refresh") return;
+    if (part.seen === event.detail.serverResponse) event.detail.shouldSwap = false;
+    part.seen = event.detail.serverResponse;
+  });
+
+  function cut(isCut) {
+    document.documentElement.toggleAttribute("data-cut-off", isCut);
+  }
+  document.addEventListener("htmx:sendError", () => cut(true));
+  document.addEventListener("htmx:afterRequest", (event) => { if (event.detail.successful) cut(false); });
+
+  function connect() {
+    if (!("WebSocket" in window) || document.hidden || socket) return;
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const words = new URLSearchParams({ project: document.body.dataset.project });
+    if (cursor) words.set("after", cursor);
+    const opened = new WebSocket(`${scheme}://${location.host}/ws/v1/project?${words}`);
+    socket = opened;
+    opened.caughtUp = false;
+    opened.onmessage = (message) => {
+      const frame = JSON.parse(message.data);
+      if (frame.cursor) cursor = frame.cursor;
+      if (frame.type === "ping") opened.send('{"type": "pong"}');
+      else if (frame.type === "caught_up") { opened.caughtUp = true; delay = 1000; }
+      else if (frame.type === "entry" && opened.caughtUp) happened(frame.entry);
+    };
+    opened.onclose = (event) => {
+      if (socket === opened) socket = null;
+      if (event.code === 4400) cursor = "";
+      delay = Math.min(delay * 2, SLOWEST);
+      setTimeout(connect, delay);
+    };
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    connect();
+    for (const part of parts()) refresh(part);
+  });
+  if (document.body?.dataset.project) {
+    if ("feed" in document.body.dataset) connect();
+    setInterval(tick, 500);
+  }
+})();
