@@ -168,6 +168,16 @@ class TenureSettings:
         low=1000,
         high=10_000_000,
     )
+    subagent_max_depth: int = _setting(
+        2, _integer, "levels of subagents below a session, where its config says nothing else", low=0, high=16
+    )
+    subagent_max_children: int = _setting(
+        8,
+        _integer,
+        "subagents of one session that may work at once, where its config says nothing else",
+        low=0,
+        high=1000,
+    )
     retry_base: float = _setting(1.0, _duration, "first backoff of a failed model call", low=0.001, high=60)
     retry_max: float = _setting(
         60.0, _duration, "longest backoff of a failed model call", low=0.001, high=3600

@@ -2,15 +2,28 @@
 
 Each is one transaction under the session's lock, whether or not a worker holds the session. What a worker still
 brings afterwards fails at the fence (the lease is gone) or is planned again (`work_rev` moved).
+
+Cancel and archive reach the session's subagents and theirs, all in the one transaction (T8); restore does not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import structlog
 from django.db import connection, transaction
 
-from sessions_app import entries, entry_kinds, ids, inputs, leases, log, scheduling, tool_port, wakeups
+from sessions_app import (
+    children,
+    entries,
+    entry_kinds,
+    ids,
+    inputs,
+    leases,
+    log,
+    scheduling,
+    tool_port,
+    wakeups,
+)
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Conflict, NotFound, SessionArchived
 from sessions_app.models import AgentConfig, EndReason, Session, TurnReason, TurnStatus
@@ -44,38 +57,72 @@ def cancel(*, session: UUID, actor: Actor) -> Session:
 
     Nothing is left pending: the lease is gone, so what its worker still brings fails at the fence. Input that
     waits then starts the next turn. Repeated, or without a turn, it writes nothing to the log. A turn that
-    finishes at the same moment ends once: as finished if its step came first, else as cancelled.
+    finishes at the same moment ends once: as finished if its step came first, else as cancelled. What the
+    session's subagents work on ends with it, whether or not it waits for them.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
-        row = _locked(session)
-        if _end_turn(row, reason=TurnReason.CANCELLED, actor=actor):
+        rows = leases.lock_tree(session)
+        row = _usable(rows.get(session))
+        cancel_locked(rows, session, actor=actor)
+    return row
+
+
+def cancel_locked(
+    rows: Mapping[UUID, Session], session: UUID, *, actor: Actor, drop_from: str | None = None
+) -> bool:
+    """The same for a session whose tree this transaction has locked; False if there was nothing to end.
+
+    `rows` are those of `leases.lock_tree`, or more. What a parent has said to the subagents below and they have
+    not seen yet is dropped too; with `drop_from` also what this actor has said to the session itself.
+    """
+    changed = False
+    for key in (session, *children.descendants(session)):
+        row = rows[key]
+        if row.archived_at is not None:
+            continue
+        said_by = drop_from
+        if key != session and row.parent_id is not None:
+            said_by = ids.encode("ses", row.parent_id)
+        dropped = said_by is not None and inputs.drop_waiting_locked(
+            row, actor=actor, reason="cancelled", of_actor=said_by
+        )
+        if _end_turn(row, reason=TurnReason.CANCELLED, actor=actor) or dropped:
             scheduling.reschedule(row)
             row.save()
             wakeups.after_commit(row)
-    return row
+            changed = True
+    return changed
 
 
 def archive(*, session: UUID, actor: Actor) -> Session:
     """Cancel, drop the waiting input and give machines back; from then on the session can only be read.
 
-    All in one transaction, so nobody sees half of it. Repeating it changes nothing.
+    All in one transaction, so nobody sees half of it. Repeating it changes nothing. The session's subagents are
+    archived with it.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
-        row = _locked(session, archived=True)
+        rows = leases.lock_tree(session)
+        row = _usable(rows.get(session), archived=True)
         if row.archived_at is not None:
             return row
-        _end_turn(row, reason=TurnReason.ARCHIVED, actor=actor)
-        inputs.drop_waiting_locked(row, actor=actor, reason="archived")
-        for release in _releasers:
-            log.append(row, *release(row))
-        log.append(row, log.NewEntry(kind="archived", data=entry_kinds.Archived(), actor=actor))
-        row.archived_at = ClockTimestamp()
-        row.crash_count = 0
-        scheduling.reschedule(row)
-        row.save()
-        wakeups.after_commit(row)
-        logger.info("session.archived", session=str(row.id))
+        for key in (session, *children.descendants(session)):
+            if rows[key].archived_at is None:
+                _archive_locked(rows[key], actor=actor)
     return row
+
+
+def _archive_locked(row: Session, *, actor: Actor) -> None:
+    _end_turn(row, reason=TurnReason.ARCHIVED, actor=actor)
+    inputs.drop_waiting_locked(row, actor=actor, reason="archived")
+    for release in _releasers:
+        log.append(row, *release(row))
+    log.append(row, log.NewEntry(kind="archived", data=entry_kinds.Archived(), actor=actor))
+    row.archived_at = ClockTimestamp()
+    row.crash_count = 0
+    scheduling.reschedule(row)
+    row.save()
+    wakeups.after_commit(row)
+    logger.info("session.archived", session=str(row.id))
 
 
 def restore(*, session: UUID, actor: Actor) -> Session:
@@ -143,7 +190,10 @@ def request_compaction(*, session: UUID, actor: Actor) -> Session:
 
 def _locked(session: UUID, *, archived: bool = False) -> Session:
     """The locked row; refuses an archived one unless `archived` says that it may be."""
-    row = leases.lock_session(session)
+    return _usable(leases.lock_session(session), archived=archived)
+
+
+def _usable(row: Session | None, *, archived: bool = False) -> Session:
     if row is None:
         raise NotFound("no such session")
     if row.archived_at is not None and not archived:

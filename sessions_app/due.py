@@ -35,6 +35,16 @@ class Due:
     waiting_on: tuple[dict[str, str], ...] = ()
 
 
+def rests(facts: Facts) -> bool:
+    """Whether the session has nothing more to do by itself: neither an open turn nor input that starts one.
+
+    That is when a parent learns how its subagent's work ended (T8).
+    """
+    if facts.archived:
+        return True
+    return not facts.open_turn and (facts.crash_limited or not (facts.steering or facts.queued))
+
+
 def decide(facts: Facts) -> Due:
     """What an unleased session is due for."""
     if facts.archived:

@@ -173,10 +173,17 @@ def move_input(*, input: UUID, to: Place, actor: Actor) -> Input:  # noqa: A002 
     return found
 
 
-def drop_waiting_locked(session: Session, *, actor: Actor, reason: str) -> None:
-    """Cancel all that waits in a locked session's queue; the caller reschedules and saves it."""
+def drop_waiting_locked(session: Session, *, actor: Actor, reason: str, of_actor: str | None = None) -> bool:
+    """Cancel what waits in a locked session's queue, all or what this actor said; False if there is none.
+
+    The caller reschedules and saves the session.
+    """
     waiting = Input.objects.filter(session=session, state=InputState.RECEIVED).order_by("rank")
-    _cancel(session, list(waiting), actor=actor, reason=reason)
+    if of_actor is not None:
+        waiting = waiting.filter(actor__id=of_actor)
+    dropped = list(waiting)
+    _cancel(session, dropped, actor=actor, reason=reason)
+    return bool(dropped)
 
 
 @contextmanager
@@ -188,7 +195,7 @@ def _changing(input_id: UUID, *, settled: InputState | None = None) -> Iterator[
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
         session_id = Input.objects.filter(pk=input_id).values_list("session_id", flat=True).first()
-        session = leases.lock_session(session_id) if session_id is not None else None
+        session = leases.lock_session(session_id, with_parent=True) if session_id is not None else None
         if session is None:
             raise NotFound("no such input")
         # Read under the lock: a step that delivers it holds the same one.

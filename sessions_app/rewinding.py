@@ -105,7 +105,7 @@ def retry(*, session: UUID, actor: Actor) -> Session:
 
 
 def _lock(session: UUID) -> Session:
-    row = leases.lock_session(session)
+    row = leases.lock_session(session, with_parent=True)
     if row is None:
         raise NotFound("no such session")
     if row.archived_at is not None:

@@ -1,4 +1,8 @@
-"""The due time of a locked session: facts from the tables, the decision from `due`, the columns set (S11)."""
+"""The due time of a locked session: facts from the tables, the decision from `due`, the columns set (S11).
+
+Also where a subagent comes to rest, of which its parent is told in the same transaction (T8): that is one more
+thing which follows from the same facts.
+"""
 
 from typing import Any
 
@@ -6,7 +10,7 @@ from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Least
 
-from sessions_app import due, entries, log, tool_port
+from sessions_app import children, due, entries, entry_kinds, ids, log, tool_port, wakeups
 from sessions_app.models import Delivery, Input, InputState, Lease, Session, SessionStatus
 from sessions_app.models.fields import ClockTimestamp
 
@@ -46,6 +50,8 @@ def reschedule(session: Session) -> None:
         if expired.results:
             log.append(session, *entries.of_settled(expired))
             facts = facts_of(session)
+    if session.parent_id is not None:
+        tell_parent(session, facts)
     decision = due.decide(facts)
     waiting_on = [dict(item) for item in decision.waiting_on]
     if decision.status == SessionStatus.WAITING and not _same_wait(session.waiting_on, waiting_on):
@@ -69,6 +75,38 @@ def give_work(session: Session) -> None:
     session.work_rev += 1
     if not Lease.objects.filter(pk=session.pk).exists():
         reschedule(session)
+    elif session.parent_id is not None:
+        tell_parent(session)
+
+
+def tell_parent(session: Session, facts: due.Facts | None = None) -> None:
+    """A locked subagent has work again, or has come to rest: then its parent hears of it, once (T8).
+
+    What the parent waited for gets its result. The parent's row, which has to be locked for that too (L11), is
+    saved here.
+    """
+    if not due.rests(facts or facts_of(session)):
+        children.begins(session)
+        return
+    ended = children.ends(session)
+    if ended is None:
+        return
+    parent = children.locked_parent(session)
+    if parent.archived_at is not None:
+        return  # it can only be read
+    data = entry_kinds.ChildEnded(
+        child=ids.encode("ses", session.pk), status=ended.status or "", reason=ended.reason or ""
+    )
+    log.append(parent, log.NewEntry(kind="child_ended", data=data, turn=parent.turn_id))
+    settled = tool_port.runtime().child_ended(parent.pk)
+    if settled.results:
+        log.append(parent, *entries.of_settled(settled))
+        parent.crash_count = 0
+        give_work(parent)
+    elif parent.status == SessionStatus.WAITING:
+        reschedule(parent)  # it waits for one less
+    parent.save()
+    wakeups.after_commit(parent)
 
 
 def wake_value(wake: due.Wake) -> Any:

@@ -10,8 +10,8 @@ from django.db import connection, transaction
 from django.db.models import Value
 from django.db.models.functions import Lower
 
+from sessions_app import children, entry_kinds, ids, inputs, leases, log, scheduling, wakeups
 from sessions_app import content as contents
-from sessions_app import entry_kinds, ids, inputs, leases, log, scheduling, wakeups
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Invalid, NotFound, SessionArchived
 from sessions_app.history import storing
@@ -35,6 +35,17 @@ class Fork:
     at_seq: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The session that starts a subagent, locked by this transaction, and the call that does it.
+
+    The caller saves the session.
+    """
+
+    session: Session
+    tool_call: UUID
+
+
 def start_session(
     *,
     project: UUID,
@@ -49,12 +60,14 @@ def start_session(
     input: NewInput | None = None,  # noqa: A002 - the noun of the field
     history: History | None = None,
     fork: Fork | None = None,
+    child_of: Parent | None = None,
 ) -> Session:
     """A new session with its first entry and, if given, its first input, due when this commits.
 
     It runs under `config`, or under the config that `profile` points to now; a fork without either as its
     parent does now. It goes on from `history`, which becomes its first entries, or from an entry of another
-    session (`fork`), of which nothing is copied. Raises `Invalid` unless there is exactly one of `config` and
+    session (`fork`), of which nothing is copied. As a subagent (`child_of`) it stands below the session whose call
+    starts it. Raises `Invalid` unless there is exactly one of `config` and
     `profile`, `NotFound` for one that is not the project's.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
@@ -101,6 +114,9 @@ def start_session(
                 "left_out": imported.left_out,
             }
             data["repaired_tool_calls"] = imported.repaired
+        if child_of is not None:
+            data["parent"] = ids.encode("ses", child_of.session.pk)
+            children.adopt(session, parent=child_of.session, tool_call=child_of.tool_call)
         # Nobody else can see the row before the commit, so it needs no lock.
         log.append(session, log.NewEntry(kind="session_created", data=data, actor=actor))
         if imported is not None:

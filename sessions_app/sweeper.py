@@ -206,7 +206,7 @@ class Sweeper:
 
     def _give_due_time(self, report: Report, session_id: UUID) -> None:
         with transaction.atomic():
-            session = leases.lock_session(session_id, skip_busy=True)
+            session = leases.lock_session(session_id, skip_busy=True, with_parent=True)
             if session is None or Lease.objects.filter(pk=session_id).exists():
                 return
             before = _due_state(session)

@@ -109,7 +109,10 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a running tool may know. `token` is its idempotency token: the call's own id."""
+    """What a running tool may know. `token` is its idempotency token: the call's own id.
+
+    `sessions` are the rows that an internal tool has locked, by id: its own session's, and those it asked for.
+    """
 
     project: UUID
     session: UUID
@@ -117,6 +120,15 @@ class ToolContext:
     token: str
     config: Mapping[str, Any]
 
+    sessions: "Mapping[UUID, Session]" = field(default_factory=dict)
+
+
+class MoreSessions(Exception):
+    """An internal tool found that it needs the rows of these sessions too; it is run again with them locked."""
+
+    def __init__(self, sessions: Collection[UUID]) -> None:
+        self.sessions = frozenset(sessions)
+        super().__init__(f"{len(self.sessions)} sessions have to be locked")
 
 type InDatabase = Callable[..., Awaitable[Any]]
 """`await in_database(function, *args)` runs a function that reads the database, in a thread that may."""
@@ -200,12 +212,16 @@ class ToolRuntime(Protocol):
     def can_be_stopped(self, call: Call) -> bool:
         """Whether cancelling `run_outside` ends the tool itself."""
 
-    def run_internal(self, call: Call, context: ToolContext, session: "Session") -> ToolOutcome:
-        """Run an internal tool inside the open fence, in a savepoint.
+    def needs(self, call: Call) -> Collection[UUID]:
+        """The other sessions whose rows an internal tool needs, as far as its arguments tell (L11)."""
+
+    def run_internal(self, call: Call, context: ToolContext, session: "Session") -> ToolOutcome | None:
+        """Run an internal tool inside the open fence, in a savepoint. None where its call waits from now on.
 
         `session` is the locked row as the fence gave it. The tool may change it and append entries through
-        it; the caller saves it. A failure of the tool undoes all that and is an outcome; a lost lease and
-        database errors that may pass (`database.is_transient`) are raised.
+        it; the caller saves it. A failure of the tool undoes all that and is an outcome; a lost lease, database
+        errors that may pass (`database.is_transient`) and `MoreSessions`, where other rows have to be locked
+        beside it, are raised.
         """
 
 

@@ -15,6 +15,7 @@ class ToolsAppConfig(AppConfig):
 
         registry.register_module("tools_app.human")
         registry.register_module("tools_app.internal")
+        registry.register_module("tools_app.subagents")
         if settings.TENURE.dev_tools or settings.TENURE.debug:
             registry.register_module("tools_app.development")
         registry.register_configured_modules()

@@ -1,9 +1,10 @@
 """What a tool of this deployment is, however it was written down."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
+from uuid import UUID
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -26,6 +27,8 @@ class ToolDefinition:
     the locked session row, plain, and touches nothing but the database. It returns text, JSON, None or
     `results.Content`, and raises `results.ToolFailed` with a sentence for the model. A human tool has no
     `run`: its result is what people answer. `time_limit` is in seconds; None is the deployment's default.
+    `needs` tells from the arguments which other sessions' rows an internal tool changes; they are locked with its
+    own and stand in `context.sessions`.
     `permission` is what holds where no rule of a config says anything else; None is the default of its class.
     """
 
@@ -37,6 +40,7 @@ class ToolDefinition:
     rerun_safe: bool = False
     time_limit: float | None = None
     permission: Permission | None = None
+    needs: Callable[[dict[str, Any]], Collection[UUID]] | None = field(default=None, repr=False)
 
     @cached_property
     def validator(self) -> Validator:

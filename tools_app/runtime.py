@@ -21,8 +21,9 @@ from sessions_app.errors import is_lease_lost
 from sessions_app.models import Session
 from sessions_app.providers.port import ToolSpec
 from sessions_app.text import clean_text
-from sessions_app.tool_port import Blocks, Call, ToolContext, ToolOutcome
-from tools_app import prompts, registry, results, tool_calls
+from sessions_app.tool_port import Blocks, Call, MoreSessions, ToolContext, ToolOutcome
+from tools_app import child_waits, prompts, registry, results, tool_calls
+from tools_app.child_waits import Wait
 from tools_app.models import Outcome
 from tools_app.toolkit import of_config, toolkit
 
@@ -44,6 +45,7 @@ class Runtime:
     close = staticmethod(prompts.close)
     expire = staticmethod(prompts.expire)
     undue_sql = staticmethod(tool_calls.undue_sql)
+    child_ended = staticmethod(child_waits.child_ended)
 
     def known_names(self) -> Collection[str]:
         return {tool.name for tool in registry.all_tools()}
@@ -74,7 +76,11 @@ class Runtime:
         tool = registry.get(call.name)
         return tool is None or inspect.iscoroutinefunction(tool.run)
 
-    def run_internal(self, call: Call, context: ToolContext, session: Session) -> ToolOutcome:
+    def needs(self, call: Call) -> Collection[UUID]:
+        tool = registry.get(call.name)
+        return () if tool is None or tool.needs is None else tool.needs(call.arguments)
+
+    def run_internal(self, call: Call, context: ToolContext, session: Session) -> ToolOutcome | None:
         """Run it in a savepoint of the caller's fence, so that its failure leaves nothing behind (A78)."""
         tool = registry.get(call.name)
         if tool is None or tool.run is None:
@@ -83,11 +89,17 @@ class Runtime:
         try:
             with transaction.atomic():
                 result = tool.run(call.arguments, context, session)
+                if isinstance(result, Wait):
+                    blocks = child_waits.result_of(result)
+                    if blocks is None:
+                        child_waits.begin(call.id, result)
+                        return None
+                    result = results.Content(blocks)
                 content = results.content_of(
                     result, name=call.name, limit=settings.TENURE.tool_output_limit, keep=None
                 )
         except Exception as error:
-            if is_lease_lost(error) or is_transient(error):
+            if is_lease_lost(error) or is_transient(error) or isinstance(error, MoreSessions):
                 raise
             # The savepoint took back the tool's rows; this takes back what it did to the row in memory.
             for name, value in before.items():

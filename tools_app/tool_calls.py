@@ -12,11 +12,11 @@ moves a call with `allow`, `complete_unapproved` and `complete_waiting`. What be
 is written by their own modules; `prompts` puts the two together.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -24,7 +24,7 @@ import psycopg.errors
 from django.db import connection
 from django.db.models import F, Func, Q, QuerySet, TextField, Value
 
-from sessions_app import ids
+from sessions_app import children, ids
 from sessions_app.agent_config.values import seconds
 from sessions_app.database import dumps
 from sessions_app.errors import Conflict
@@ -209,35 +209,53 @@ def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
             "tool_class",
             "approval__id",
             "question__id",
+            "child_wait__children",
         )
     )
+    open_rows = list(rows)
+    busy = children.at_work({UUID(child) for *_, wanted in open_rows for child in wanted or ()})
     found: dict[UUID, CallFacts] = {}
-    for session, call, state, deadline, created_at, tool_class, approval, question in rows:
+    for session, call, state, deadline, created_at, tool_class, approval, question, wanted in open_rows:
         before = found.get(session, CallFacts())
         found[session] = CallFacts(
             open_calls=before.open_calls + 1,
             ready=before.ready or state == ToolCallState.READY,
             deadline=min(filter(None, (before.deadline, deadline)), default=None),
             awaiting=before.awaiting
-            + _awaiting(call, state, tool_class, created_at, approval=approval, question=question),
+            + _awaiting(
+                state,
+                _Whom(call, tool_class, approval, question, [UUID(child) for child in wanted or ()]),
+                created_at,
+                busy,
+            ),
         )
     return found
 
 
-def _awaiting(
-    call: UUID, state: str, tool_class: str, since: datetime, *, approval: UUID | None, question: UUID | None
-) -> tuple[dict[str, str], ...]:
+class _Whom(NamedTuple):
+    """What an open call may wait for."""
+
+    call: UUID
+    tool_class: str
+    approval: UUID | None
+    question: UUID | None
+    children: list[UUID]
+
+
+def _awaiting(state: str, whom: _Whom, since: datetime, busy: Collection[UUID]) -> tuple[dict[str, str], ...]:
     """Whom an open call waits for, as `waiting_on` shows it; nobody, where it is ready or running."""
-    if state == ToolCallState.AWAITING_APPROVAL and approval is not None:
-        kind, named = "approval", ids.encode("apr", approval)
-    elif state == ToolCallState.WAITING and tool_class == ToolClass.HUMAN and question is not None:
-        kind, named = "question", ids.encode("qst", question)
+    if state == ToolCallState.AWAITING_APPROVAL and whom.approval is not None:
+        named = [("approval", ids.encode("apr", whom.approval))]
+    elif state == ToolCallState.WAITING and whom.tool_class == ToolClass.HUMAN and whom.question is not None:
+        named = [("question", ids.encode("qst", whom.question))]
+    elif state == ToolCallState.WAITING and whom.children:
+        named = [("child", ids.encode("ses", child)) for child in whom.children if child in busy]
     elif state in {ToolCallState.WAITING, ToolCallState.AWAITING_APPROVAL}:
-        kind, named = "tool", ids.encode("tcl", call)
+        named = [("tool", ids.encode("tcl", whom.call))]
     else:
         return ()
     at = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return ({"kind": kind, "id": named, "since": at},)
+    return tuple({"kind": kind, "id": id_, "since": at} for kind, id_ in named)
 
 
 def undue_sql() -> str:
@@ -334,6 +352,11 @@ def allow(call_id: UUID, *, deadline: float | None) -> Call:
     until = None if deadline is None else ClockTimestamp() + timedelta(seconds=deadline)
     _move(call_id, ToolCallState.READY, state=ToolCallState.WAITING, deadline=until)
     return replace(call, state=ToolCallState.WAITING.value, deadline=deadline)
+
+
+def begin_to_wait(call_id: UUID) -> None:
+    """A call that could run waits for something instead; raises `Conflict` if it is not ready."""
+    _move(call_id, ToolCallState.READY, state=ToolCallState.WAITING)
 
 
 def complete_unapproved(call_id: UUID, result: ToolOutcome) -> Call:

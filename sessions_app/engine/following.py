@@ -187,13 +187,21 @@ class _Course:
 
     def start_model_call(self) -> UUID:
         self.model_call = steps.ModelCallStart(
-            id=ids.new_id(), turn=self._open_turn(), config=self.state.config_id
+            id=ids.new_id(), turn=self._open_turn(), config=self.state.config_id, **self._reservation()
         )
         return self.model_call.id
 
+    def _reservation(self) -> dict[str, Any]:
+        shared = self.state.meter.shared
+        return {} if shared is None else {"reserve": self.state.tokens_asked(), "within": shared.most}
+
     def start_compaction(self) -> UUID:
         self.model_call = steps.ModelCallStart(
-            id=ids.new_id(), turn=self.turn, config=self.state.config_id, purpose=COMPACTION
+            id=ids.new_id(),
+            turn=self.turn,
+            config=self.state.config_id,
+            purpose=COMPACTION,
+            **self._reservation(),
         )
         return self.model_call.id
 

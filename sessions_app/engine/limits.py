@@ -11,10 +11,13 @@ answer, and ends when the model has asked for one more than it had. Time is coun
 waits included; for a session it is the sum of its turns.
 
 A price that is not known counts as nothing, and is told once.
+
+A session that has subagents, or is one, also counts what its whole tree uses (`tree_budgets`), against the
+session limits of the session at the top, time apart. There calls under way count as well.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +26,7 @@ from sessions_app.agent_config.values import seconds
 NEAR = Decimal(2) / 3
 UNKNOWN = "unknown"
 
-TURN, SESSION = "turn", "session"
+TURN, SESSION, TREE = "turn", "session", "tree"
 MODEL_CALLS, TOOL_CALLS, TOKENS, COST, WALL_TIME = (
     "model_calls",
     "tool_calls",
@@ -96,7 +99,8 @@ class Reached:
     def error(self) -> dict[str, str]:
         """The `{code, detail}` of a turn that ends with it."""
         scope, _, what = self.limit.partition(".")
-        detail = f"the limit of this {scope} is reached: {self.used} of {self.of} {_WORDS[what]} used ({self.limit})"
+        whose = "tree of sessions" if scope == TREE else scope
+        detail = f"the limit of this {whose} is reached: {self.used} of {self.of} {_WORDS[what]} used ({self.limit})"
         return {"code": "limit", "detail": detail}
 
 
@@ -125,13 +129,27 @@ def of(document: Mapping[str, Any], override: Mapping[str, Any] | None) -> Limit
     return Limits(**budgets)
 
 
+def of_tree(document: Mapping[str, Any], override: Mapping[str, Any] | None) -> Budget:
+    """What the session at the top of a tree, with this config and these limits, lets all of it use."""
+    return replace(of(document, override).session, wall_time=None)
+
+
 def standing(limits: Limits, turn: Used, session: Used) -> Standing:
     """What is near and what is reached, before the next model call; limits of the turn come first."""
     if limits is NONE:
         return Standing()
+    return _standing((TURN, limits.turn, turn), (SESSION, limits.session, session))
+
+
+def standing_of_tree(most: Budget, used: Used) -> Standing:
+    """The same for what a tree of sessions shares."""
+    return _standing((TREE, most, used))
+
+
+def _standing(*scopes: tuple[str, Budget, Used]) -> Standing:
     near: list[Near] = []
     reached: Reached | None = None
-    for scope, budget, used in ((TURN, limits.turn, turn), (SESSION, limits.session, session)):
+    for scope, budget, used in scopes:
         for what, have, most in _counted(budget, used):
             name = f"{scope}.{what}"
             if have > most or (have == most and what != TOOL_CALLS):
@@ -150,11 +168,16 @@ def _counted(budget: Budget, used: Used) -> Iterator[tuple[str, Any, Any]]:
             yield what, getattr(used, what), most
 
 
-def allowed_tool_calls(limits: Limits, turn: Used, session: Used) -> tuple[int, str] | None:
+def allowed_tool_calls(
+    limits: Limits, turn: Used, session: Used, shared: "Shared | None" = None
+) -> tuple[int, str] | None:
     """How many calls the next reply may make, and the limit that says so; None where there is none."""
+    scopes = [(TURN, limits.turn, turn), (SESSION, limits.session, session)]
+    if shared is not None:
+        scopes.append((TREE, shared.most, shared.used))
     left = [
         (max(0, budget.tool_calls - used.tool_calls), f"{scope}.{TOOL_CALLS}")
-        for scope, budget, used in ((TURN, limits.turn, turn), (SESSION, limits.session, session))
+        for scope, budget, used in scopes
         if budget.tool_calls is not None
     ]
     return min(left) if left else None
@@ -180,6 +203,14 @@ def _text(value: Any) -> str:
 
 
 @dataclass(slots=True)
+class Shared:
+    """What the tree of a session may use, and what of it is used or set aside by others."""
+
+    most: Budget
+    used: Used
+
+
+@dataclass(slots=True)
 class Meter:
     """The running totals of a held session: loaded at the claim, moved by what this attempt saves.
 
@@ -191,6 +222,7 @@ class Meter:
     session: Used = field(default_factory=Used)
     told: set[tuple[str, str, bool]] = field(default_factory=set)  # warnings that are in the log
     began: float | None = None  # when the open turn did
+    shared: Shared | None = None  # where it stands in a tree of sessions
 
     def start_turn(self, now: float) -> None:
         self.turn = Used()
@@ -205,7 +237,12 @@ class Meter:
 
     def take_call(self, *, tokens: int, cost: Decimal | None, tool_calls: int, in_turn: bool) -> None:
         """A model call ended, with a reply or without, and its reply made so many tool calls."""
-        for used in (self.turn, self.session) if in_turn else (self.session,):
+        counted = [self.session]
+        if in_turn:
+            counted.append(self.turn)
+        if self.shared is not None:
+            counted.append(self.shared.used)
+        for used in counted:
             used.model_calls += 1
             used.tool_calls += tool_calls
             used.tokens += tokens
@@ -218,9 +255,9 @@ class Meter:
 
     def standing(self, now: float) -> Standing:
         """Where things stand, without what is told already."""
-        if self.limits is NONE:
+        if self.limits is NONE and self.shared is None:
             return Standing()
-        found = standing(self.limits, *self.totals(now))
+        found = self._with_tree(standing(self.limits, *self.totals(now)))
         return Standing(
             tuple(near for near in found.near if _key(near.limit, near.used, near.of) not in self.told),
             found.reached,
@@ -228,12 +265,18 @@ class Meter:
 
     def standing_of_new_turn(self, now: float) -> Standing:
         """Where a turn would stand that starts now, after the one that is open."""
-        if self.limits is NONE:
+        if self.limits is NONE and self.shared is None:
             return Standing()
-        return standing(self.limits, Used(), self.totals(now)[1])
+        return self._with_tree(standing(self.limits, Used(), self.totals(now)[1]))
+
+    def _with_tree(self, own: Standing) -> Standing:
+        if self.shared is None:
+            return own
+        found = standing_of_tree(self.shared.most, self.shared.used)
+        return Standing((*own.near, *found.near), own.reached or found.reached)
 
     def allowed_tool_calls(self) -> tuple[int, str] | None:
-        return allowed_tool_calls(self.limits, self.turn, self.session)
+        return allowed_tool_calls(self.limits, self.turn, self.session, self.shared)
 
     def time_left(self, now: float) -> float | None:
         return None if self.limits is NONE else time_left(self.limits, *self.totals(now))

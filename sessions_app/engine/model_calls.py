@@ -74,6 +74,7 @@ class ModelCalls:
             ),
             # None of its calls can have been interrupted yet; with outside calls their results decide (R9).
             resets_crashes=not started,
+                reserved=state.reserved,
         )
 
     def _judge_answer(self, data: dict[str, Any]) -> list[NewEntry]:
@@ -160,6 +161,7 @@ class ModelCalls:
             ),
         )
 
+                reserved=state.reserved,
     async def compact(self, call_id: UUID, because: Because) -> Happened:
         """Ask for a summary of the older part; with a checkpoint saved the session goes on as if it were it."""
         state = self.state
@@ -190,6 +192,7 @@ class ModelCalls:
             ),
             resets_crashes=True,
             compaction_over=True,
+                reserved=state.reserved,
         )
 
     def _compaction_failed(self, call_id: UUID, because: Because, failure: ModelCallFailed) -> Happened:

@@ -170,10 +170,13 @@ class Run:
             resets_crashes=happened.resets_crashes,
             compaction_over=happened.compaction_over,
             then=course.then,
+            parent=state.parent if _may_rest(course.then) else None,
         )
         result = await self._commit(step)
         match result:
-            case steps.Saved(moved=moved, first_seq=first_seq):
+            case steps.Saved(moved=moved, first_seq=first_seq, tree=tree):
+                if tree is not None and state.meter.shared is not None:
+                    state.meter.shared.used = tree
                 self._note(happened.entries, first_seq)
                 if happened.resumed:
                     state.lease_end = None
@@ -215,6 +218,8 @@ class Run:
         for entry in then.entries:
             if entry.kind == "limit_warning":
                 state.meter.tell(entry.data)
+        if then.model_call is not None:
+            state.reserved = then.model_call.reserve
         if then.turn_end is not None or then.model_call is not None:
             state.failure = None
             state.retry_later = False
@@ -236,3 +241,7 @@ class Run:
                 await self._save(happened, nothing)
             except LeaseLost:
                 self.log.info("run.lost")
+
+
+def _may_rest(then: steps.Then) -> bool:
+    return then.turn_end is not None and then.turn_start is None

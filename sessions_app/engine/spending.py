@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db.models import Count, DurationField, ExpressionWrapper, F, Q, Sum
 
+from sessions_app import tree_budgets
 from sessions_app.engine import limits
 from sessions_app.engine.limits import Meter, Used
 from sessions_app.models import Entry, ModelCall, ModelCallState, Turn
@@ -26,7 +27,7 @@ SLACK = 0.01
 
 COLUMNS = (
     "id", "turn_id", "limits", "model_calls", "tool_calls", "input_tokens", "output_tokens", "turn__model_calls",
-    "turn__tool_calls", "turn__input_tokens", "turn__output_tokens",
+    "turn__tool_calls", "turn__input_tokens", "turn__output_tokens", "tree",
 )  # fmt: skip
 """Of the session and its open turn; with `turn_age` from `age_of_turn()`."""
 
@@ -53,7 +54,8 @@ def read(meter: Meter, row: Mapping[str, Any], document: Mapping[str, Any], *, n
             tool_calls=row["turn__tool_calls"],
             tokens=row["turn__input_tokens"] + row["turn__output_tokens"],
         )
-    if meter.limits is limits.NONE:
+    meter.shared = None if row["tree"] is None else limits.Shared(*tree_budgets.read(row["tree"]))
+    if meter.limits is limits.NONE and (meter.shared is None or meter.shared.most == limits.Budget()):
         return
     _read_warnings(meter, row)
     if meter.limits.costs:
@@ -67,7 +69,7 @@ def _read_warnings(meter: Meter, row: Mapping[str, Any]) -> None:
     meter.told = set()
     told = Entry.objects.filter(session_id=row["id"], kind="limit_warning")
     for turn, data in told.values_list("turn_id", "data"):
-        if turn == row["turn_id"] or data["limit"].startswith(f"{limits.SESSION}."):
+        if turn == row["turn_id"] or not data["limit"].startswith(f"{limits.TURN}."):
             meter.tell(data)
 
 

@@ -64,6 +64,7 @@ class SessionState:
     work_rev: int
     config_id: UUID
     document: Mapping[str, Any]
+    parent: UUID | None
     turn: UUID | None
     turn_count: int
     crash_count: int
@@ -85,6 +86,12 @@ class SessionState:
     meter: Meter = field(default_factory=Meter)
     synced_seq: int = 0  # entries up to here are in the context
     own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
+
+    reserved: int | None = None  # what the model call under way has reserved in the budget of its tree
+
+    def tokens_asked(self) -> int:
+        """An estimate of what the next request has."""
+        return measure_of(self.config_id, self.document).frame + self.context.tokens
 
     def time_left(self) -> float | None:
         """Seconds that the limits leave from now; None without such a limit (R8)."""
@@ -211,6 +218,7 @@ def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
             work_rev=row["work_rev"],
             config_id=row["config_id"],
             document=document_of(row["config_id"]),
+            parent=row["parent_id"],
             turn=row["turn_id"],
             turn_count=row["turn_count"],
             crash_count=row["crash_count"],
@@ -252,6 +260,7 @@ def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
     rows: Iterable[Mapping[str, Any]] = Session.objects.filter(pk__in=list(session_ids)).values(
         *spending.COLUMNS,
         "project_id",
+        "parent_id",
         "work_rev",
         "config_id",
         "turn_count",

@@ -1,7 +1,8 @@
 """The tools' part of a run: outside tools at once, internal ones in order, each with its one result (T2)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
 from uuid import UUID
 
 from django.conf import settings
@@ -133,6 +134,9 @@ class ToolBatch:
         placed = await self.holder.in_database(
             run_internal, call, self._context(call), self.holder.worker_id, self.state.attempt
         )
+        if placed is None:
+            self.state.calls[call.id] = dataclasses.replace(call, state="waiting")
+            return
         self.state.calls.pop(call.id, None)
         self.note([placed.entry], placed.seq)
 
@@ -163,13 +167,34 @@ class ToolBatch:
         self.late.clear()
 
 
-def run_internal(call: Call, context: ToolContext, worker: int, attempt: int) -> log.Placed:
-    """Run an internal tool inside the fence and save its result with its effect; returns the result's entry."""
+def run_internal(call: Call, context: ToolContext, worker: int, attempt: int) -> log.Placed | None:
+    """Run an internal tool inside the fence and save its result with its effect; returns the result's entry.
+
+    None where the call waits for something from now on, and has no result yet. Other sessions that the tool
+    changes are locked together with its own (L11); where that were too few, it starts again with more.
+    """
+    also = tool_port.runtime().needs(call)
+    while True:
+        try:
+            return _run_internal(call, context, worker, attempt, also)
+        except tool_port.MoreSessions as more:
+            also = more.sessions
+
+
+def _run_internal(
+    call: Call, context: ToolContext, worker: int, attempt: int, also: Collection[UUID]
+) -> log.Placed | None:
     crash_point("internal.before")
-    with leases.fence(call.session, worker=worker, attempt=attempt) as session:
+    with leases.fence_of_many(call.session, worker=worker, attempt=attempt, also=also) as rows:
+        session = rows[call.session]
+        context = dataclasses.replace(context, sessions=rows)
         result = tool_port.runtime().run_internal(call, context, session)
         crash_point("internal.effect")
-        placed = _save_internal(session, call, result, attempt)
+        placed = None
+        if result is None:
+            session.save()
+        else:
+            placed = _save_internal(session, call, result, attempt)
     crash_point("internal.committed")
     return placed
 

@@ -28,7 +28,14 @@ from sessions_app.leases.ending import (
     steal,
     take_back_crashes,
 )
-from sessions_app.leases.fence import fence, lock_session, lost_because
+from sessions_app.leases.fence import (
+    fence,
+    fence_of_many,
+    lock_session,
+    lock_sessions,
+    lock_tree,
+    lost_because,
+)
 from sessions_app.leases.workers import (
     HEARTBEAT,
     LOCK_CLASS,
@@ -50,9 +57,12 @@ __all__ = [
     "end_leases_of",
     "end_worker",
     "fence",
+    "fence_of_many",
     "force_release",
     "heartbeat",
     "lock_session",
+    "lock_sessions",
+    "lock_tree",
     "lost_because",
     "mark_dead",
     "register_worker",

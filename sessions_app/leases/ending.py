@@ -6,7 +6,7 @@ import structlog
 from django.db import connection, transaction
 from django.db.models import Q
 
-from sessions_app import crashes, entries, ids, log, tool_port, wakeups
+from sessions_app import crashes, entries, ids, log, tool_port, tree_budgets, wakeups
 from sessions_app.errors import Conflict, NotFound, WorkerDead
 from sessions_app.leases.claiming import Claimed
 from sessions_app.leases.fence import lock_session
@@ -40,7 +40,8 @@ def end_lease(
     Returns whether a lease ended. With `skip_busy` a locked session is left alone.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
-        session = lock_session(session_id, skip_busy=skip_busy)
+        # With it may end the turn of a subagent (R9), of which its parent is told.
+        session = lock_session(session_id, skip_busy=skip_busy, with_parent=True)
         if session is None:
             return False
         ended = end_lease_locked(session, reason=reason, worker=worker, attempt=attempt)
@@ -66,6 +67,7 @@ def end_lease_locked(
         reason = EndReason.DRAIN  # a planned stop that had to be cut short is no crash (L8)
     lease.delete()
     session.ended_attempt, session.ended_reason = lease.attempt, reason
+    tree_budgets.give_back(session)
     ModelCall.objects.filter(session=session, state=ModelCallState.STARTED).update(
         state=ModelCallState.INTERRUPTED, ended_at=ClockTimestamp(), may_be_billed=True
     )
@@ -117,7 +119,7 @@ def steal(session_id: UUID, *, worker: int) -> Claimed:
     Raises `NotFound`, `WorkerDead`, or `Conflict` where the session has nothing to do.
     """
     with transaction.atomic(durable=not connection.in_atomic_block):
-        session = lock_session(session_id)
+        session = lock_session(session_id, with_parent=True)
         if session is None:
             raise NotFound("no such session")
         if not Worker.objects.select_for_update(no_key=True).filter(pk=worker, dead=False).exists():
@@ -188,7 +190,7 @@ def take_back_crashes(*, worker: int) -> int:
     taken = 0
     for session_id in list(blamed.order_by("pk").values_list("pk", flat=True)):
         with transaction.atomic(durable=not connection.in_atomic_block):
-            session = lock_session(session_id)
+            session = lock_session(session_id, with_parent=True)
             if session is None or not crashes.take_back(session, worker):
                 continue
             if not Lease.objects.filter(pk=session_id).exists():

@@ -12,6 +12,9 @@ Missing leases are reported as lost; busy sessions and what the database refuses
 so that one bad row fails alone, and one that stays busy is handed back (`Busy`) and delays no other. Two round
 trips for any number of steps: the locks, then all writes with the COMMIT behind them.
 
+A step that ends the turn of a subagent is committed alone, with the parent's row locked beside it, because the
+parent is told in the same transaction (T8). In a tree of sessions the tree's budget is locked behind the leases.
+
 A COMMIT whose answer got lost is looked up, not repeated: ids are made before the first try (S10).
 """
 

@@ -1,13 +1,14 @@
 """The rows of many steps, table by table: one statement for each table that has any."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from sessions_app import log, tool_port
+from sessions_app import log, tool_port, tree_budgets
 from sessions_app.database import Cursor, dumps
 from sessions_app.steps.values import NO_USAGE, ModelCallEnd, Saved, StepWrite, Then, TurnEnd
 from sessions_app.tool_port import Call, Completed
@@ -39,11 +40,12 @@ WHERE s.id = row.id
 """
 _DELETE_LEASES = "DELETE FROM sessions_app_lease WHERE session_id = ANY(%s)"
 _START_MODEL_CALLS = """
-INSERT INTO sessions_app_modelcall (id, session_id, turn_id, config_id, purpose, attempt, covers_seq, state,
-    may_be_billed, input_tokens, output_tokens, cached_tokens, reasoning_tokens)
-SELECT id, session_id, turn_id, config_id, purpose, attempt, covers_seq, 'started', false, 0, 0, 0, 0
+INSERT INTO sessions_app_modelcall (id, session_id, turn_id, config_id, purpose, attempt, covers_seq, reserved,
+    state, may_be_billed, input_tokens, output_tokens, cached_tokens, reasoning_tokens)
+SELECT id, session_id, turn_id, config_id, purpose, attempt, covers_seq, reserved, 'started', false, 0, 0, 0, 0
 FROM jsonb_to_recordset(%s::jsonb) AS r (
-    id uuid, session_id uuid, turn_id uuid, config_id uuid, purpose text, attempt int, covers_seq bigint)
+    id uuid, session_id uuid, turn_id uuid, config_id uuid, purpose text, attempt int, covers_seq bigint,
+    reserved bigint)
 """
 _END_MODEL_CALLS = """
 UPDATE sessions_app_modelcall c SET state = r.state, error = r.error, may_be_billed = r.may_be_billed,
@@ -93,6 +95,7 @@ class Locked:
     crash_count: int
     ended_attempt: int | None
     ended_reason: str | None
+    tree: UUID | None
     lease_end: dict[str, Any] | None
 
 
@@ -105,7 +108,8 @@ def locked_row(row: tuple[Any, ...]) -> Locked:
 class Batch:
     """The rows of all steps of one transaction, table by table."""
 
-    def __init__(self) -> None:
+    def __init__(self, budgets: Mapping[UUID, tree_budgets.Locked] | None = None) -> None:
+        self.budgets = budgets or {}
         self.entries: list[log.Placed] = []
         self.new_calls: list[tuple[Call, int, int]] = []
         self.started_calls: list[tuple[UUID, int]] = []
@@ -119,7 +123,9 @@ class Batch:
         self.released: list[UUID] = []
 
     def add(self, step: StepWrite, row: Locked) -> Saved:
-        moved = row.work_rev != step.work_rev
+        budget = self.budgets.get(row.tree) if row.tree is not None else None
+        _count(budget, step)
+        moved = row.work_rev != step.work_rev or not _has_room(budget, step.then)
         then = Then() if moved else step.then
         placed = log.place(
             [*step.entries, *then.entries],
@@ -163,6 +169,7 @@ class Batch:
                     "purpose": then.model_call.purpose,
                     "attempt": step.attempt,
                     "covers_seq": next_seq - 1,
+                    "reserved": then.model_call.reserve,
                 }
             )
         usage = ended.usage if ended is not None else NO_USAGE
@@ -213,6 +220,7 @@ class Batch:
 
     def write(self, cursor: Cursor) -> None:
         runtime = tool_port.runtime()
+        tree_budgets.write(cursor, self.budgets.values())
         log.insert_rows(cursor, self.entries)
         if self.new_calls:
             runtime.insert_calls(cursor, self.new_calls)
@@ -232,6 +240,23 @@ class Batch:
                 cursor.execute(statement, (dumps(rows),))
         if self.released:
             cursor.execute(_DELETE_LEASES, (self.released,))
+
+
+def _count(budget: tree_budgets.Locked | None, step: StepWrite) -> None:
+    """What the step has used of its tree's budget."""
+    ended = step.model_call_end
+    if budget is not None and ended is not None:
+        budget.settle(
+            tokens=ended.usage.input_tokens + ended.usage.output_tokens,
+            cost=ended.cost,
+            tool_calls=len(step.calls),
+            reserved=ended.reserved,
+        )
+
+
+def _has_room(budget: tree_budgets.Locked | None, then: Then) -> bool:
+    """Whether the tree lets the model call be made that becomes due now."""
+    return budget is None or then.model_call is None or budget.has_room(then.model_call.within)
 
 
 def _turn_row(

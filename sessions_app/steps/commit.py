@@ -5,12 +5,13 @@ from uuid import UUID
 
 import psycopg
 import structlog
-from django.db import connection
+from django.db import DatabaseError, DataError, IntegrityError, connection, transaction
 
-from sessions_app import wakeups
+from sessions_app import leases, scheduling, tree_budgets, wakeups
 from sessions_app.crashpoints import crash_point
 from sessions_app.database import is_transient, outcome_is_unknown, raw_connection
 from sessions_app.errors import Conflict
+from sessions_app.models import Session
 from sessions_app.steps.batch import Batch, locked_row
 from sessions_app.steps.values import Busy, Lost, Refused, Saved, StepResult, StepWrite, Then
 from sessions_app.tool_port import Call
@@ -20,7 +21,7 @@ logger = structlog.get_logger(__name__)
 # Both in id order (L11). The second statement has a snapshot of its own, taken when the first holds its locks.
 LOCK_SESSIONS = """
 SELECT id, project_id, work_rev, next_seq, head_seq, turn_id, last_turn_id, turn_count, output_seq, crash_count,
-    ended_attempt, ended_reason, lease_end
+    ended_attempt, ended_reason, tree, lease_end
 FROM sessions_app_session WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """
 LOCK_SESSION = LOCK_SESSIONS.replace(" SKIP LOCKED", "")
@@ -32,6 +33,8 @@ ORDER BY session_id FOR UPDATE
 LOCK_LEASES = LOCK_LEASE.replace("FOR UPDATE", "FOR UPDATE SKIP LOCKED")
 _READ_BACK_ENTRIES = "SELECT id, seq FROM sessions_app_entry WHERE id = ANY(%s)"
 _READ_BACK_MODEL_CALLS = "SELECT id FROM sessions_app_modelcall WHERE id = ANY(%s)"
+
+_REFUSALS = (psycopg.DataError, psycopg.IntegrityError, DataError, IntegrityError, Conflict)
 
 
 def commit_steps(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Busy]:
@@ -47,12 +50,17 @@ def commit_steps(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | B
 
 def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Busy]:
     alone = len(steps) == 1
+    if not alone and any(step.parent is not None for step in steps):
+        # Each of those needs a second session's row, which may be that of another step here.
+        shared = [step for step in steps if step.parent is None]
+        saved = dict(zip((step.id for step in shared), _commit_all(worker, shared), strict=True))
+        return [saved.get(step.id) or _commit_all(worker, [step])[0] for step in steps]
     try:
         results = _commit(worker, steps, skip_busy=not alone)
         if alone and isinstance(results[0], Lost):
             # Perhaps lost by itself: a try whose outcome could not be looked up before has released it.
             results = [_find(worker, steps)[0] or results[0]]
-    except (psycopg.Error, Conflict) as error:
+    except (psycopg.Error, DatabaseError, Conflict) as error:
         if outcome_is_unknown(error):
             connection.close()
             return _look_up(worker, steps)
@@ -63,7 +71,7 @@ def _commit_all(worker: int, steps: Sequence[StepWrite]) -> list[StepResult | Bu
                 return [found]
         if not alone:
             results = [None] * len(steps)
-        elif isinstance(error, psycopg.DataError | psycopg.IntegrityError | Conflict):
+        elif isinstance(error, _REFUSALS):
             logger.exception("step.refused", session=str(steps[0].session))
             return [Refused(error)]
         elif is_transient(error) and not raw_connection().closed:
@@ -146,6 +154,29 @@ def _find(worker: int, steps: Sequence[StepWrite]) -> list[Saved | None]:
 
 def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list[StepResult | None]:
     """One transaction. None for a session, or a lease, that somebody else may have locked."""
+    if not steps:
+        return []
+    if steps[0].parent is not None:
+        results = [_write_and_tell(worker, steps[0])]
+    else:
+        results = _write(worker, steps, skip_busy=skip_busy)
+    crash_point("step.committed")
+    return results
+
+
+def _write_and_tell(worker: int, step: StepWrite) -> StepResult | None:
+    """The same for a step that may bring a subagent to rest: its parent is told in the same transaction (T8)."""
+    with transaction.atomic(durable=not connection.in_atomic_block):
+        before = leases.lock_session(step.session, with_parent=True)
+        (result,) = _write(worker, [step], skip_busy=False)
+        if before is not None and isinstance(result, Saved) and not result.moved:
+            session = Session.objects.get(pk=step.session)
+            session.parent = before.parent
+            scheduling.tell_parent(session)
+    return result
+
+
+def _write(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list[StepResult | None]:
     session_ids = [step.session for step in steps]
     raw = raw_connection()
     with (
@@ -161,7 +192,8 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
         locked = {row[0]: locked_row(row) for row in cursor}
         held = dict(lease_cursor.fetchall())
         crash_point("step.locked")
-        batch = Batch()
+        trees = {row.tree for row in locked.values() if row.tree is not None}
+        batch = Batch(tree_budgets.lock(cursor, trees) if trees else None)
         results: list[StepResult | None] = []
         for step in steps:
             row = locked.get(step.session)
@@ -175,5 +207,4 @@ def _commit(worker: int, steps: Sequence[StepWrite], *, skip_busy: bool) -> list
                 results.append(batch.add(step, row))
         batch.write(cursor)
         crash_point("step.written")
-    crash_point("step.committed")
     return results

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sessions_app import ids
 from sessions_app.due import Due
+from sessions_app.engine.limits import Budget, Used
 from sessions_app.log import NewEntry
 from sessions_app.providers.port import Usage
 from sessions_app.tool_port import Call, Completed
@@ -16,12 +17,18 @@ NO_USAGE = Usage(input_tokens=0, output_tokens=0, cached_tokens=0, reasoning_tok
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallStart:
-    """The row that is committed before the call is sent (R1)."""
+    """The row that is committed before the call is sent (R1).
+
+    In a tree of sessions it reserves `reserve` tokens, at least what the request has, of what the tree may use,
+    `within` (R8).
+    """
 
     id: UUID
     turn: UUID | None  # None: a compaction between turns
     config: UUID
     purpose: str = "reply"
+    reserve: int | None = None
+    within: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +49,7 @@ class ModelCallEnd:
     first_token_seconds: float | None = None
     cost: Decimal | None = None
     cost_added: Decimal | None = None
+    reserved: int | None = None  # what it had reserved in its tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +97,23 @@ class StepWrite:
     resets_crashes: bool = False
     compaction_over: bool = False  # a checkpoint is among the entries, or will not come: nobody waits for one
     then: Then = field(default_factory=Then)
+    parent: UUID | None = (
+        None  # of a subagent, where this step may bring it to rest: its parent is told with it
+    )
     id: UUID = field(default_factory=ids.new_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The step is saved; `then` too, unless `moved`. `first_seq` is the number of its first entry."""
+    """The step is saved; `then` too, unless `moved`. `first_seq` is the number of its first entry.
+
+    `tree` is what the others of its tree use, and it, where it has one.
+    """
 
     moved: bool
     first_seq: int
     work_rev: int
+    tree: Used | None = None
     project: UUID | None = field(default=None, compare=False)
 
 

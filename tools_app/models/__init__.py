@@ -1,6 +1,7 @@
 """The tables of tools: calls, and what people are asked about them."""
 
 from tools_app.models.approval import Approval, ApprovalState
+from tools_app.models.child_wait import ChildWait, ChildWaitMode
 from tools_app.models.question import Question, QuestionState
 from tools_app.models.tool_call import EDGES, Outcome, ToolCall, ToolCallState, ToolClass
 
@@ -10,6 +11,8 @@ __all__ = [
     "ApprovalState",
     "Outcome",
     "Question",
+    "ChildWait",
+    "ChildWaitMode",
     "QuestionState",
     "ToolCall",
     "ToolCallState",
