@@ -49,6 +49,8 @@ _TYPES: dict[Callable[[str], Any], str] = {
     tenure_settings._words: "list",  # noqa: SLF001
     tenure_settings._networks: "list of CIDRs",  # noqa: SLF001
     tenure_settings._key_ring: "list",  # noqa: SLF001
+    tenure_settings._search_provider: "brave or tavily",  # noqa: SLF001
+    tenure_settings._address: "address",  # noqa: SLF001
     tenure_settings._level: "DEBUG, INFO, WARNING, ERROR or CRITICAL",  # noqa: SLF001
     str: "text",
 }

@@ -61,6 +61,18 @@ def _key_ring(text: str) -> tuple[str, ...]:
     return _words(text)
 
 
+def _search_provider(text: str) -> str:
+    if text not in {"brave", "tavily"}:
+        raise ValueError("expected brave or tavily")
+    return text
+
+
+def _address(text: str) -> str:
+    if text and not text.startswith(("http://", "https://")):
+        raise ValueError("expected an address that starts with http:// or https://")
+    return text
+
+
 def _level(text: str) -> str:
     if text.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
         raise ValueError("expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
@@ -161,6 +173,13 @@ class TenureSettings:
         high=100,
     )
     tool_time_limit: float = _setting(600.0, _duration, "time limit of an outside tool", low=0.05, high=86400)
+    remember_for: float = _setting(
+        0.0,
+        _duration,
+        "how long a decision that is remembered holds; 0: until it is revoked",
+        low=0,
+        high=10 * 366 * 86400,
+    )
     tool_output_limit: int = _setting(
         100_000,
         _integer,
@@ -177,6 +196,52 @@ class TenureSettings:
         "subagents of one session that may work at once, where its config says nothing else",
         low=0,
         high=1000,
+    )
+    mcp_connect_timeout: float = _setting(
+        10.0,
+        _duration,
+        "an MCP server that did not answer within this is taken to be down",
+        low=0.05,
+        high=120,
+    )
+    mcp_list_ttl: float = _setting(
+        300.0,
+        _duration,
+        "how long the list of an MCP server's tools is used before it is fetched anew",
+        low=0,
+        high=86400,
+    )
+    mcp_retry_interval: float = _setting(
+        30.0,
+        _duration,
+        "time between two attempts to fetch the list of an MCP server that is down",
+        low=0,
+        high=3600,
+    )
+    web_fetch_timeout: float = _setting(
+        30.0,
+        _duration,
+        "how long web_fetch may wait for a page, where the config sets no time_limit for it",
+        low=0.05,
+        high=3600,
+    )
+    web_fetch_max_bytes: int = _setting(
+        5 * 2**20, _integer, "bytes that web_fetch reads of a page or image, unpacked", low=1024, high=2**28
+    )
+    web_search_provider: str = _setting(
+        "brave", _search_provider, "the service that web_search asks: brave (Brave Search) or tavily"
+    )
+    web_search_secret: str = _setting(
+        "", str, "name of the project's secret with its key; empty: brave-search or tavily, by the service"
+    )
+    web_search_url: str = _setting(
+        "", _address, "address of the service, where a gateway stands in front of it; empty: its own"
+    )
+    web_search_timeout: float = _setting(
+        30.0, _duration, "how long web_search may wait for its answer", low=0.05, high=3600
+    )
+    http_tool_max_bytes: int = _setting(
+        5 * 2**20, _integer, "bytes that an HTTP tool reads of an answer, unpacked", low=1024, high=2**28
     )
     retry_base: float = _setting(1.0, _duration, "first backoff of a failed model call", low=0.001, high=60)
     retry_max: float = _setting(
@@ -198,6 +263,23 @@ class TenureSettings:
     )
     wait_max: float = _setting(
         60.0, _duration, "longest timeout that a long poll may ask for", low=1, high=600
+    )
+    feed_poll_interval: float = _setting(5.0, _duration, "fallback poll of live feeds", low=0.05, high=60)
+    feed_ping_interval: float = _setting(
+        15.0, _duration, "time between two signs of life on a live feed", low=0.1, high=60
+    )
+    feed_slow_after: float = _setting(
+        10.0,
+        _duration,
+        "a reader of a live feed that takes nothing for this long is closed",
+        low=0.1,
+        high=600,
+    )
+    feed_recheck_interval: float = _setting(
+        20.0, _duration, "how often the access of open feeds is checked again", low=0.1, high=60
+    )
+    ticket_lifetime: float = _setting(
+        60.0, _duration, "how long a ticket for a socket can be used", low=1, high=600
     )
     idempotency_retention: float = _setting(
         48 * 3600.0, _duration, "how long first answers are kept for replay", low=86400, high=90 * 86400

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.conf import settings
+
 from sessions_app.agent_config.values import seconds
 from sessions_app.providers.port import ToolSpec
-from tools_app import arguments, registry
+from tools_app import arguments, http_tools, registry
 from tools_app.definitions import Permission
 from tools_app.models import ToolClass
+from tools_app.permissions.defaults import default_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ def offer(config: Mapping[str, Any], name: str) -> Offer | None:
     own: Mapping[str, Any] = enabled[name] or {}
     if own.get("class") == ToolClass.CUSTOM:
         return _custom(name, own)
+    if own.get("class") == ToolClass.OUTSIDE:
+        return _http(name, own)
     tool = registry.get(name) if own.get("class") is None else None
     if tool is None:
         return None
@@ -45,7 +50,12 @@ def offer(config: Mapping[str, Any], name: str) -> Offer | None:
         rerun_safe=tool.rerun_safe,
         time_limit=own_limit or registry.time_limit_of(name) if outside else None,
         deadline=own_limit if human else None,
-        permission=tool.permission or "allow",
+        permission=default_for(
+            tool=name,
+            tool_class=tool.tool_class,
+            rerun_safe=tool.rerun_safe,
+            declared=tool.permission,
+        ),
     )
 
 
@@ -67,4 +77,17 @@ def _custom(name: str, own: Mapping[str, Any]) -> Offer:
         arguments.validator_for_schema(schema),
         ToolClass.CUSTOM,
         deadline=deadline,
+    )
+
+
+def _http(name: str, own: Mapping[str, Any]) -> Offer:
+    schema = http_tools.schema_of(own)
+    limit: float = settings.TENURE.tool_time_limit
+    return Offer(
+        ToolSpec(name, http_tools.description_of(own), schema),
+        arguments.validator_for_schema(schema),
+        ToolClass.OUTSIDE,
+        rerun_safe=own.get("rerun_safe", False),
+        time_limit=seconds(own["time_limit"]) if own.get("time_limit") else limit,
+        permission=default_for(tool=name, tool_class=ToolClass.OUTSIDE.value, method=own["method"]),
     )

@@ -19,7 +19,14 @@ from sessions_app.tool_port import Blocks
 
 
 class ToolFailed(Exception):
-    """Raised by a tool: it did not work, and the message tells the model why."""
+    """Raised by a tool: it did not work, and the message tells the model why.
+
+    `more` goes with it: text, JSON or `Content`, such as what another system said.
+    """
+
+    def __init__(self, message: str = "", *, more: Any = None) -> None:
+        super().__init__(message)
+        self.more = more
 
 
 class UnusableResult(ValueError):

@@ -32,7 +32,7 @@ CONFIG = {
             "on_deadline": "keep_waiting",
         },
         "not_here": {},
-        "price": {"class": "outside", "method": "GET", "url": "https://example.com/{sku}"},
+        "not_here": {},
     }
 }
 APPEND = {"file": "a"}
@@ -128,7 +128,7 @@ def test_what_else_a_block_carries_goes_along() -> None:
     [
         ("nix", CONFIG, "There is no tool named 'nix'"),
         ("not_here", CONFIG, "not available here"),
-        ("price", CONFIG, "not available here"),
+        ("not_here", CONFIG, "not available here"),
         ("dev_append", {"tools": {"dev_lookup": {}}}, "disabled for this agent"),
         ("dev_append", {}, "There are no tools you can call"),
         ("", CONFIG, "There is no tool named ''"),
