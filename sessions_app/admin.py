@@ -95,8 +95,9 @@ class ReadOnlyAdmin(_Actions, ModelAdmin):  # type: ignore[misc]
         del request, obj
         return False
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Whether this user may run the actions of this model."""
+        del object_id
         name = f"{self.opts.app_label}.change_{self.opts.model_name}"
         return bool(request.user.has_perm(name))
 

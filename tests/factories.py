@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
 from sessions_app import ids
 from sessions_app.models import (
@@ -21,6 +21,7 @@ from sessions_app.models import (
     Turn,
     Worker,
 )
+from sessions_app.scheduling import reschedule
 from tools_app.models import Approval, Outcome, Question, ToolCall, ToolCallState, ToolClass
 
 ACTOR = {"kind": "user", "id": "usr_test", "name": "Test"}
@@ -180,9 +181,8 @@ def question(
 
 
 def waiting(session: Session) -> Session:
-    """The session as it waits for its open calls, without a worker."""
-    from sessions_app.scheduling import reschedule
-
-    reschedule(session)
-    session.save()
+    """The session as it waits for its open calls, without a worker; what has passed its deadline is over."""
+    with transaction.atomic():
+        reschedule(session)
+        session.save()
     return session
