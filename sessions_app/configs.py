@@ -4,7 +4,7 @@ The identity of a document is the SHA-256 of its canonical JSON, so two clients 
 the same time, one in YAML and one in JSON, meet in one row.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -34,6 +34,11 @@ def _no_machines(project: UUID) -> Collection[str]:
     return ()
 
 
+def _no_skills(project: UUID) -> Mapping[str, config_warnings.KnownSkill]:
+    del project
+    return {}
+
+
 _machine_names: Callable[[UUID], Collection[str]] = _no_machines
 
 
@@ -41,6 +46,15 @@ def register_machine_names(names: Callable[[UUID], Collection[str]]) -> None:
     """Called by the app that brings machines: which ones a project has, for a config's warnings."""
     global _machine_names  # noqa: PLW0603 - the one registration
     _machine_names = names
+
+
+_known_skills: Callable[[UUID], Mapping[str, config_warnings.KnownSkill]] = _no_skills
+
+
+def register_skills(known: Callable[[UUID], Mapping[str, config_warnings.KnownSkill]]) -> None:
+    """Called by the app that brings skills, likewise."""
+    global _known_skills  # noqa: PLW0603 - the one registration
+    _known_skills = known
 
 
 def create_config(*, project: UUID, document: Any) -> StoredConfig:
@@ -84,5 +98,5 @@ def _warnings(project: UUID, document: AgentConfigDocument) -> list[Problem]:
         known_tools=tool_port.runtime().known_names(),
         known_secrets=set(Secret.objects.filter(project_id=project).values_list("name", flat=True)),
         known_machines=_machine_names(project),
-        known_skills=(),
+        known_skills=_known_skills(project),
     )

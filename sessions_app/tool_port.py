@@ -130,6 +130,7 @@ class MoreSessions(Exception):
         self.sessions = frozenset(sessions)
         super().__init__(f"{len(self.sessions)} sessions have to be locked")
 
+
 type InDatabase = Callable[..., Awaitable[Any]]
 """`await in_database(function, *args)` runs a function that reads the database, in a thread that may."""
 
@@ -158,8 +159,10 @@ class ToolRuntime(Protocol):
     def specs(self, config: Mapping[str, Any]) -> Sequence[ToolSpec]:
         """What a config document offers by itself, without asking anybody; for estimates."""
 
-    async def toolkit(self, config: Mapping[str, Any], *, project: UUID, in_database: InDatabase) -> Toolkit:
-        """The tools of the next model call. It may ask servers what they offer, within a bounded time."""
+    async def toolkit(
+        self, config: Mapping[str, Any], *, project: UUID, turn: UUID, in_database: InDatabase
+    ) -> Toolkit:
+        """The tools of the next model call of a turn. It may ask servers what they offer, within a bounded time."""
 
     def recall(self, calls: Sequence[Call], *, project: UUID, session: UUID) -> list[Call]:
         """The calls of a reply, those that people have allowed before without asking again (T7). One query.

@@ -7,11 +7,13 @@ toolkit: a call is judged by what the model was told.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sessions_app.providers.port import ToolSpec
 from sessions_app.tool_port import Blocks, Call, InDatabase
+from tools_app import skill_tools, skills
 from tools_app.offers import Offer, offers
 from tools_app.preparation import prepare
 
@@ -33,10 +35,16 @@ class Toolkit:
 
 def of_config(config: Mapping[str, Any]) -> Toolkit:
     """What the document offers by itself."""
-    return Toolkit(config, {offer.spec.name: offer for offer in offers(config)})
+    own = {offer.spec.name: offer for offer in offers(config)}
+    return Toolkit(config, skill_tools.of_config(own, config))
 
 
-async def toolkit(config: Mapping[str, Any], *, project: UUID, in_database: InDatabase) -> Toolkit:
-    """All that the next model call of a session of `project` is offered."""
-    del project, in_database  # a config's own tools need neither
-    return of_config(config)
+async def toolkit(
+    config: Mapping[str, Any], *, project: UUID, turn: UUID, in_database: InDatabase
+) -> Toolkit:
+    """All that the next model call of a turn is offered; `project` is the session's."""
+    own = of_config(config)
+    if not config.get("skills"):
+        return own
+    found = await in_database(partial(skills.listed, config, project=project, turn=turn))
+    return skill_tools.with_skills(own, found)

@@ -4,7 +4,8 @@ A config may be made before its secret, machine or tool exists, or for another d
 that is still missing then fails like any unknown tool (T3).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from sessions_app.agent_config.document import SCRIPTED, AgentConfigDocument
 from sessions_app.agent_config.shape import Problem
@@ -16,13 +17,20 @@ _MCP_PREFIX = "mcp__"
 type _Place = tuple[str | int, ...]
 
 
+class KnownSkill(NamedTuple):
+    """A skill of the project. One that was deleted is found by version only."""
+
+    newest: int
+    is_deleted: bool = False
+
+
 def warnings(
     document: AgentConfigDocument,
     *,
     known_tools: Collection[str],
     known_secrets: Collection[str],
     known_machines: Collection[str],
-    known_skills: Collection[str],
+    known_skills: Mapping[str, KnownSkill],
     known_providers: Collection[str] | None = None,
 ) -> list[Problem]:
     """In the order of the document; `known_providers=None` looks at no provider."""
@@ -51,7 +59,12 @@ def warnings(
     for index, machine in enumerate(document.machines or ()):
         look("unknown_machine", "machine", machine.machine, known_machines, ("machines", index, "machine"))
     for index, skill in enumerate(document.skills or ()):
-        look("unknown_skill", "skill", skill.name, known_skills, ("skills", index))
+        there = known_skills.get(skill.name)
+        if there is None or (there.is_deleted and skill.version is None):
+            look("unknown_skill", "skill", skill.name, (), ("skills", index))
+        elif skill.version is not None and skill.version > there.newest:
+            what = f"version {skill.version} of the skill"
+            look("unknown_skill", what, skill.name, (), ("skills", index))
     return found
 
 

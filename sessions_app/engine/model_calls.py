@@ -34,7 +34,10 @@ class ModelCalls:
         try:
             async with spending.in_time(self.state.time_left()):
                 toolkit = await tool_port.runtime().toolkit(
-                    state.document, project=state.project, in_database=self.holder.in_database
+                    state.document,
+                    project=state.project,
+                    turn=self._turn(),
+                    in_database=self.holder.in_database,
                 )
                 request = await calling.request_for(state, call_id, toolkit, self.holder.in_database)
                 reply = await calling.ask(request)
@@ -71,10 +74,10 @@ class ModelCalls:
                 first_token_seconds=reply.time_to_first_token,
                 cost=costs.cost,
                 cost_added=costs.added,
+                reserved=state.reserved,
             ),
             # None of its calls can have been interrupted yet; with outside calls their results decide (R9).
             resets_crashes=not started,
-                reserved=state.reserved,
         )
 
     def _judge_answer(self, data: dict[str, Any]) -> list[NewEntry]:
@@ -158,10 +161,10 @@ class ModelCalls:
                 first_token_seconds=failure.time_to_first_token,
                 cost=costs.cost,
                 cost_added=costs.added,
+                reserved=state.reserved,
             ),
         )
 
-                reserved=state.reserved,
     async def compact(self, call_id: UUID, because: Because) -> Happened:
         """Ask for a summary of the older part; with a checkpoint saved the session goes on as if it were it."""
         state = self.state
@@ -189,10 +192,10 @@ class ModelCalls:
                 first_token_seconds=reply.time_to_first_token,
                 cost=costs.cost,
                 cost_added=costs.added,
+                reserved=state.reserved,
             ),
             resets_crashes=True,
             compaction_over=True,
-                reserved=state.reserved,
         )
 
     def _compaction_failed(self, call_id: UUID, because: Because, failure: ModelCallFailed) -> Happened:

@@ -3,17 +3,20 @@
 from tools_app.models.approval import Approval, ApprovalState
 from tools_app.models.child_wait import ChildWait, ChildWaitMode
 from tools_app.models.question import Question, QuestionState
+from tools_app.models.skill import Skill, SkillVersion
 from tools_app.models.tool_call import EDGES, Outcome, ToolCall, ToolCallState, ToolClass
 
 __all__ = [
     "EDGES",
     "Approval",
     "ApprovalState",
-    "Outcome",
-    "Question",
     "ChildWait",
     "ChildWaitMode",
+    "Outcome",
+    "Question",
     "QuestionState",
+    "Skill",
+    "SkillVersion",
     "ToolCall",
     "ToolCallState",
     "ToolClass",

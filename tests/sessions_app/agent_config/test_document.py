@@ -9,7 +9,7 @@ from sessions_app.agent_config.document import MAX_BYTES, MAX_DEPTH, parse
 from sessions_app.agent_config.patterns import compile_pattern
 from sessions_app.agent_config.shape import InvalidConfig
 from sessions_app.agent_config.values import seconds
-from sessions_app.agent_config.warnings import warnings
+from sessions_app.agent_config.warnings import KnownSkill, warnings
 from sessions_app.agent_config.yaml import load_yaml
 
 FULL = load_yaml((Path(__file__).parent / "full.yaml").read_bytes())
@@ -350,7 +350,7 @@ def test_other_text_is_no_duration(text):
 
 
 def found_warnings(document, **known):
-    names = {"known_tools": (), "known_secrets": (), "known_machines": (), "known_skills": ()} | known
+    names = {"known_tools": (), "known_secrets": (), "known_machines": (), "known_skills": {}} | known
     return [(found["path"], found["code"]) for found in warnings(parse(document), **names)]
 
 
@@ -375,8 +375,23 @@ def test_known_names_are_no_warnings():
         known_tools={"web_fetch", "ask_user", "run_command"},
         known_secrets={"openai-prod", "linear-token", "price-key"},
         known_machines={"build-1"},
-        known_skills={"release-notes"},
+        known_skills={"release-notes": KnownSkill(newest=3)},
     )
+
+
+@pytest.mark.parametrize(
+    ("there", "warned"),
+    [
+        ({}, ["/skills/0", "/skills/1"]),
+        ({"notes": KnownSkill(newest=2)}, []),
+        ({"notes": KnownSkill(newest=1)}, ["/skills/1"]),
+        ({"notes": KnownSkill(newest=2, is_deleted=True)}, ["/skills/0"]),
+    ],
+)
+def test_skills_are_looked_for_with_their_versions(there, warned):
+    for index, skill in enumerate(["notes", "notes@2"]):
+        found = found_warnings(MINIMAL | {"skills": [skill]}, known_skills=there)
+        assert found == ([("/skills/0", "unknown_skill")] if f"/skills/{index}" in warned else [])
 
 
 def test_rules_for_tools_that_nobody_has_are_warnings():
