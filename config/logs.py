@@ -52,6 +52,8 @@ def configure(*, level: str, as_json: bool) -> dict[str, Any]:
             "httpcore": {"level": "WARNING"},
             "httpcore2": {"level": "WARNING"},
             "asyncio": {"level": "WARNING"},
+            # At INFO it tells every session id, which is half a credential.
+            "mcp": {"level": "WARNING"},
         },
     }
 

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Callable
 from uuid import UUID
 
 from django.conf import settings
@@ -61,6 +62,25 @@ def reveal(project_id: UUID, name: str) -> str:
     if ciphertext is None:
         raise NotFound(f"there is no secret named {name!r}")
     return key_ring.decrypt(ciphertext.encode(), keys=_keys())
+
+
+def change_secret(project_id: UUID, name: str, change: Callable[[str], str]) -> str:
+    """Replace the value by what `change` makes of it, under the lock of its row; returns the new value.
+
+    For values that only one may change at a time. What `change` raises leaves the secret as it was; so does the
+    value it was given. Raises `NotFound`, `UndecryptableSecret` and `NoKeyRing` besides.
+    """
+    with transaction.atomic():
+        row = Secret.objects.select_for_update().filter(project_id=project_id, name=name).first()
+        if row is None:
+            raise NotFound(f"there is no secret named {name!r}")
+        value = key_ring.decrypt(row.ciphertext.encode(), keys=_keys())
+        changed = change(value)
+        if changed != value:
+            row.ciphertext = key_ring.encrypt(changed, keys=_keys()).decode()
+            row.updated_at = ClockTimestamp()
+            row.save(update_fields=["ciphertext", "updated_at"])
+    return changed
 
 
 def _keys() -> tuple[str, ...]:

@@ -174,11 +174,43 @@ ToolName = Annotated[
 ]
 
 
+class McpAuth(Part):
+    """How an MCP server is told whose requests these are: a token in a secret, or an OAuth token in one.
+
+    The secret of `oauth` holds a JSON object; where it says how, Tenure renews the token and stores the new one.
+    """
+
+    bearer: Name | None = None
+    oauth: Name | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if (self.bearer is None) == (self.oauth is None):
+            raise PydanticCustomError("required", "auth needs either bearer or oauth")
+        return self
+
+
+_OF_PROGRAMS = ("command", "args", "env", "cwd")
+
+
 class McpServer(Part):
-    """An MCP server; its tools are called `mcp__<server>__<tool>`, all of them unless some are named."""
+    """An MCP server over HTTP; its tools are called `mcp__<server>__<tool>`, all of them unless some are named."""
 
     url: Url
-    auth: Auth | None = None
+    auth: McpAuth | None = None
     headers: Headers | None = None
-    tools: list[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]] | None = None
+    tools: list[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_./-]{1,128}$")]] | None = None
     time_limit: PositiveDuration | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_program(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            told = str(data.get("type") or data.get("transport") or "").lower()
+            if told == "stdio" or ("url" not in data and any(name in data for name in _OF_PROGRAMS)):
+                raise PydanticCustomError(
+                    "not_allowed",
+                    "a server that is started as a program (stdio) is not supported; give the url of one that "
+                    "speaks streamable HTTP",
+                )
+        return data
