@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sessions_app.agent_config.document import SCRIPTED, AgentConfigDocument
 from sessions_app.agent_config.shape import Problem
-from sessions_app.agent_config.tools import Auth, BuiltInTool, Headers, HttpTool, SecretHeader
+from sessions_app.agent_config.tools import Auth, BuiltInTool, Headers, HttpTool, McpAuth, SecretHeader
 from sessions_app.text import json_pointer
 
 _MCP_PREFIX = "mcp__"
@@ -86,10 +86,12 @@ def _secrets(document: AgentConfigDocument) -> Iterator[tuple[_Place, str]]:
 
 
 def _secrets_of_request(
-    headers: Headers | None, auth: Auth | None, place: _Place
+    headers: Headers | None, auth: Auth | McpAuth | None, place: _Place
 ) -> Iterator[tuple[_Place, str]]:
     for header, value in (headers or {}).items():
         if isinstance(value, SecretHeader):
             yield (*place, "headers", header, "secret"), value.secret
-    if auth is not None:
+    if auth is not None and auth.bearer is not None:
         yield (*place, "auth", "bearer"), auth.bearer
+    if isinstance(auth, McpAuth) and auth.oauth is not None:
+        yield (*place, "auth", "oauth"), auth.oauth
