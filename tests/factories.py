@@ -112,6 +112,7 @@ def tool_call(session: Session, *, state: str = ToolCallState.READY, **columns: 
     """A call of the session's open turn in the given state; running ones belong to its current attempt."""
     position = ToolCall.objects.filter(session=session).count()
     values = {
+        "project_id": session.project_id,
         "turn_id": session.turn_id or open_turn(session).pk,
         "message_seq": 1,
         "position": position,

@@ -8,8 +8,9 @@ its lock, and uses the ORM.
 
 A running call belongs to the attempt that started it. When that attempt's lease ends, whoever ends it calls
 `settle` (T4); when the turn ends, `close` (I6); when a deadline has passed, `expire` (S12). What people decide
-moves a call with `allow`, `complete_unapproved` and `complete_waiting`. What belongs to a call in other tables
-is written by their own modules; `prompts` puts the two together.
+moves a call with `allow`, `complete_unapproved` and `complete_waiting`, what a backend brings with
+`complete_by_backend`. What belongs to a call in other tables is written by their own modules; `prompts` puts the
+two together.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,13 +22,14 @@ from uuid import UUID
 
 import psycopg
 import psycopg.errors
-from django.db import connection
-from django.db.models import F, Func, Q, QuerySet, TextField, Value
+from django.db import connection, transaction
+from django.db.models import BooleanField, ExpressionWrapper, F, Func, Q, QuerySet, TextField, Value
 
-from sessions_app import children, ids
+from sessions_app import children, ids, wakeups
 from sessions_app.agent_config.values import seconds
 from sessions_app.database import dumps
-from sessions_app.errors import Conflict
+from sessions_app.entry_kinds import Actor
+from sessions_app.errors import Conflict, NotFound
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.tool_port import INTERRUPTED, Blocks, Call, CallFacts, Completed, Settled, ToolOutcome
 from tools_app.models import Outcome, ToolCall, ToolCallState, ToolClass
@@ -37,9 +39,10 @@ from tools_app.registry import time_limit_of
 
 # One statement for any number of calls: the ORM's bulk_create costs several times as much (see database.py).
 INSERT_CALLS = """
-INSERT INTO tools_app_toolcall (id, session_id, turn_id, message_seq, position, call_id, name, tool_class,
+INSERT INTO tools_app_toolcall (id, project_id, session_id, turn_id, message_seq, position, call_id, name, tool_class,
     rerun_safe, arguments, state, outcome, content, attempt, deadline, started_at, completed_at)
-SELECT id, session_id, turn_id, message_seq, position, call_id, name, tool_class,
+SELECT id, (SELECT s.project_id FROM sessions_app_session s WHERE s.id = row.session_id),
+    session_id, turn_id, message_seq, position, call_id, name, tool_class,
     rerun_safe, arguments, state, outcome, content, attempt,
     now + make_interval(secs => deadline), CASE WHEN state = 'running' THEN now END,
     CASE WHEN state = 'completed' THEN now END
@@ -194,6 +197,22 @@ def _read(rows: QuerySet[ToolCall]) -> Iterator[Call]:
         yield call
 
 
+def rows() -> QuerySet[ToolCall]:
+    """Calls as the API shows them, with `claim_holds`: whether somebody is at one right now."""
+    holds = Q(state=ToolCallState.WAITING, claim_expires_at__gt=ClockTimestamp())
+    return ToolCall.objects.select_related("approval").annotate(
+        claim_holds=ExpressionWrapper(holds, output_field=BooleanField())
+    )
+
+
+def read(*, project: UUID, tool_call: UUID) -> ToolCall:
+    """The call as it is now; `NotFound` also where it is another project's."""
+    row = rows().filter(pk=tool_call, project_id=project).first()
+    if row is None:
+        raise NotFound("no such tool call")
+    return row
+
+
 def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
     """For the due time; one query for any number of sessions. Those without open calls are missing."""
     rows = (
@@ -321,6 +340,11 @@ def close(session_id: UUID, *, reason: str, only: Literal["open_prompts"] | None
     )
 
 
+EXPIRED = (
+    "No result arrived before the deadline of this call. What it asked for may have happened all the same."
+)
+
+
 def expire(session_id: UUID) -> Settled:
     """Complete the calls that waited for longer than their deadline (S12); silence is no consent (H4)."""
     states = [ToolCallState.WAITING, ToolCallState.AWAITING_APPROVAL]
@@ -334,7 +358,7 @@ def _too_late(call: Call) -> ToolOutcome:
         return ToolOutcome(Outcome.DENIED.value, _text(text))
     if call.tool_class == ToolClass.HUMAN:
         return ToolOutcome(Outcome.FAILED.value, _text("Nobody answered in time."))
-    return ToolOutcome(Outcome.FAILED.value, _text("No result arrived before the deadline of this call."))
+    return ToolOutcome(Outcome.FAILED.value, _text(EXPIRED))
 
 
 # --- what people and backends decide ---------------------------------------------------------------------
@@ -351,6 +375,9 @@ def allow(call_id: UUID, *, deadline: float | None) -> Call:
         return call
     until = None if deadline is None else ClockTimestamp() + timedelta(seconds=deadline)
     _move(call_id, ToolCallState.READY, state=ToolCallState.WAITING, deadline=until)
+    if call.tool_class == ToolClass.CUSTOM:
+        project = ToolCall.objects.values_list("project_id", flat=True).get(pk=call_id)
+        transaction.on_commit(lambda: wakeups.ring_calls([project]), robust=True)
     return replace(call, state=ToolCallState.WAITING.value, deadline=deadline)
 
 
@@ -367,6 +394,54 @@ def complete_unapproved(call_id: UUID, result: ToolOutcome) -> Call:
 def complete_waiting(call_id: UUID, result: ToolOutcome) -> Call:
     """What it waited for has come; raises `Conflict` if it does not wait."""
     return _complete_one(call_id, ToolCallState.WAITING, result)
+
+
+def complete_by_backend(row: ToolCall, result: ToolOutcome, *, by: Actor) -> Call:
+    """The backend of a custom tool has brought its result; raises `Conflict` if the call does not wait."""
+    _move(
+        row.pk,
+        ToolCallState.WAITING,
+        state=ToolCallState.COMPLETED,
+        outcome=result.outcome,
+        content=result.content,
+        completed_at=ClockTimestamp(),
+        answered_by=by,
+    )
+    return replace(_custom_call(row), state=ToolCallState.COMPLETED.value, result=result)
+
+
+def name_late_answer(row: ToolCall, *, by: Actor) -> Call:
+    """Note who answered a call that was over before; under the session's lock, once."""
+    over = ToolCall.objects.filter(pk=row.pk, state=ToolCallState.COMPLETED, answered_by__isnull=True)
+    if over.update(answered_by=by) != 1:
+        raise Conflict("the tool call was answered", current=row)
+    return _custom_call(row)
+
+
+def count_update(row: ToolCall) -> None:
+    """One more report of progress; under the session's lock."""
+    ToolCall.objects.filter(pk=row.pk).update(updates=F("updates") + 1)
+
+
+def _custom_call(row: ToolCall) -> Call:
+    """A custom call as the engine holds it; those have no time limit that would have to be looked up."""
+    return Call(
+        id=row.pk,
+        session=row.session_id,
+        turn=row.turn_id,
+        call_id=row.call_id,
+        name=row.name,
+        tool_class=str(row.tool_class),
+        rerun_safe=row.rerun_safe,
+        arguments=row.arguments,
+        position=row.position,
+        state=str(row.state),
+    )
+
+
+def has_expired(row: ToolCall) -> bool:
+    """Whether its deadline completed it."""
+    return row.outcome == Outcome.FAILED and row.content == _text(EXPIRED)
 
 
 def one(call_id: UUID) -> Call:

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any, ClassVar, cast
+from typing import IO, Any, ClassVar, cast
 from uuid import UUID
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase, HttpResponseNotAllowed, QueryDict
 from django.views.decorators.csrf import csrf_exempt
 from pydantic import ValidationError
-from rest_framework.exceptions import NotAcceptable
+from rest_framework.exceptions import NotAcceptable, UnsupportedMediaType
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,6 +20,7 @@ from sessions_app.agent_config.shape import Part, problems_of
 from sessions_app.api import problems
 from sessions_app.api.authentication import aauthenticate
 from sessions_app.api.fields import ActorRef, Body, Query
+from sessions_app.api.parsers import StrictJSONParser, loads, read_limited, refuse_encoded
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Invalid, NotFound
 from sessions_app.idempotency import Answer
@@ -121,15 +122,32 @@ def checked_query[Model: Query](model: type[Model], given: QueryDict) -> Model:
     return checked(model, values)
 
 
+def json_body(request: HttpRequest) -> Any:
+    """The body of an asynchronous view; read and refused as everywhere, empty where there is none."""
+    length = request.META.get("CONTENT_LENGTH") or None
+    data = read_limited(
+        cast("IO[bytes]", request), length=int(length) if length and length.isdecimal() else None
+    )
+    if not data:
+        return {}
+    refuse_encoded(request)
+    if request.content_type != StrictJSONParser.media_type:
+        raise UnsupportedMediaType(request.content_type or "")
+    return loads(data)
+
+
 type AsyncHandler = Callable[..., Awaitable[HttpResponseBase]]
 
 
 def async_view(
-    *, methods: Collection[str] = ("GET",), answers: Collection[str] = ("application/json",)
+    *,
+    methods: Collection[str] = ("GET",),
+    answers: Collection[str] = ("application/json",),
+    authentication: Callable[[HttpRequest], Awaitable[Any]] = aauthenticate,
 ) -> Callable[[AsyncHandler], Callable[..., Coroutine[Any, Any, HttpResponseBase]]]:
     """A plain asynchronous view `handler(request, access, **kwargs)` with the API's authentication and errors.
 
-    `answers` are the media types that it can answer in.
+    `answers` are the media types that it can answer in. What `authentication` finds is passed as `access`.
     """
 
     def wrap(handler: AsyncHandler) -> Callable[..., Coroutine[Any, Any, HttpResponseBase]]:
@@ -137,7 +155,7 @@ def async_view(
         @functools.wraps(handler)
         async def view(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
             try:
-                access = await aauthenticate(request)
+                access = await authentication(request)
                 if request.method not in methods:
                     return HttpResponseNotAllowed(sorted(methods))
                 _accepted(request, answers)

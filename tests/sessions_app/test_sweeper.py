@@ -77,6 +77,7 @@ def call(
     session: Session, *, state: str = "waiting", tool_class: str = "custom", **columns: object
 ) -> ToolCall:
     return ToolCall.objects.create(
+        project_id=session.project_id,
         session=session,
         turn=session.turn,
         message_seq=1,

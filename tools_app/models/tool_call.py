@@ -3,7 +3,7 @@
 from django.db import models
 
 from sessions_app.ids import new_id
-from sessions_app.models import Session, Turn
+from sessions_app.models import Project, Session, Turn
 from sessions_app.models.fields import CreatedAt
 
 
@@ -48,8 +48,16 @@ EDGES = frozenset(
 )
 
 
+# The calls that a backend can answer, and may claim.
+_FOR_A_BACKEND = models.Q(state=ToolCallState.WAITING, tool_class=ToolClass.CUSTOM)
+
+
 class ToolCall(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    # The session's own; here because backends look for calls by project.
+    project = models.ForeignKey(
+        Project, models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
     session = models.ForeignKey(Session, models.CASCADE, related_name="tool_call_rows", db_index=False)
     turn = models.ForeignKey(
         Turn, models.CASCADE, related_name="tool_call_rows", db_index=False, db_constraint=False
@@ -73,6 +81,15 @@ class ToolCall(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
 
+    # Custom calls (T6). Who posted the result, or the first answer that came too late to be it.
+    answered_by = models.JSONField(null=True, blank=True)
+    # How often its backend told the log of its progress.
+    updates = models.IntegerField(default=0, db_default=0)
+    # A worker of the backend that is at it: SHA-256 of its token, who it is, and until when it counts.
+    claim_token = models.CharField(max_length=64, null=True, blank=True)
+    claimed_by = models.JSONField(null=True, blank=True)
+    claim_expires_at = models.DateTimeField(null=True, blank=True)
+
     class Meta:
         constraints = [
             models.UniqueConstraint(
@@ -94,6 +111,16 @@ class ToolCall(models.Model):
                 | models.Q(tool_class=ToolClass.OUTSIDE, attempt__isnull=False),
                 name="tool_call_only_outside_runs",
             ),
+            models.CheckConstraint(
+                condition=models.Q(claim_token=None, claimed_by__isnull=True, claim_expires_at=None)
+                | models.Q(
+                    tool_class=ToolClass.CUSTOM,
+                    claim_token__isnull=False,
+                    claimed_by__isnull=False,
+                    claim_expires_at__isnull=False,
+                ),
+                name="tool_call_claim_is_whole",
+            ),
         ]
         indexes = [
             models.Index(
@@ -107,6 +134,23 @@ class ToolCall(models.Model):
                 fields=["deadline"],
                 name="tool_call_deadline",
                 condition=models.Q(deadline__isnull=False) & ~models.Q(state=ToolCallState.COMPLETED),
+            ),
+            models.Index(fields=["project", "-created_at", "-id"], name="tool_call_newest"),
+            # What backends list and claim, without what is done: the cost stays that of what is open.
+            models.Index(
+                fields=["project", "created_at", "id"],
+                name="tool_call_project_open",
+                condition=~models.Q(state=ToolCallState.COMPLETED),
+            ),
+            models.Index(
+                fields=["project", "name", "created_at", "id"],
+                name="tool_call_unclaimed",
+                condition=_FOR_A_BACKEND & models.Q(claim_expires_at=None),
+            ),
+            models.Index(
+                fields=["project", "name", "claim_expires_at"],
+                name="tool_call_claimed",
+                condition=_FOR_A_BACKEND & models.Q(claim_expires_at__isnull=False),
             ),
         ]
 
