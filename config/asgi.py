@@ -1,4 +1,4 @@
-"""What daphne serves: HTTP by Django; sockets join here with the feed."""
+"""What daphne serves: HTTP by Django, sockets by the apps' consumers."""
 
 import os
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 import psycopg
-from channels.routing import ProtocolTypeRouter
+from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.db import connection
@@ -26,6 +26,12 @@ def _check(borrowed: psycopg.Connection[Any]) -> None:
         raise
 
 
+# Apps are ready from here on; consumers and their models come after that.
+_django = get_asgi_application()
+
+from sessions_app import consumers  # noqa: E402
+from sessions_app.feed.gate import SCOPE_KEY, Gate  # noqa: E402
+
 # Requests borrow connections from a pool and give them back. Only here: workers keep one per thread, and
 # nothing that forks may have a pool before it does.
 settings.DATABASES["default"]["OPTIONS"]["pool"] = {
@@ -36,11 +42,16 @@ settings.DATABASES["default"]["OPTIONS"]["pool"] = {
 }
 
 
-async def no_sockets(scope: Any, receive: Any, send: Any) -> None:
-    """Closed before it opens, which daphne tells as 403; without this a client's upgrade is a crash of ours."""
-    del scope
-    await receive()
-    await send({"type": "websocket.close"})
+_sockets = URLRouter(consumers.routes())
 
 
-application = ProtocolTypeRouter({"http": get_asgi_application(), "websocket": no_sockets})
+def _gated(application: Any) -> Any:
+    """With a gate in the scope, by which feeds know how fast the client takes what they send."""
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        await application({**scope, SCOPE_KEY: Gate(send)}, receive, send)
+
+    return call
+
+
+application = ProtocolTypeRouter({"http": _gated(_django), "websocket": _gated(_sockets)})

@@ -20,7 +20,9 @@ from sessions_app.access import Access, Forbidden, InvalidKey, Unauthenticated
 from sessions_app.api import problems
 from sessions_app.errors import Invalid, NotFound
 
-_NAMES_OF_KEYS = frozenset({"key", "api_key", "apikey", "api-key", "access_token", "authorization", "bearer"})
+_NAMES_OF_KEYS = frozenset(
+    {"key", "api_key", "apikey", "api-key", "access_token", "authorization", "bearer", "token"}
+)
 
 
 class KeyInUrl(Unauthenticated):
@@ -47,8 +49,8 @@ class _CsrfCheck(CsrfViewMiddleware):
 
 def authenticate(request: HttpRequest) -> Access | None:
     """Who is asking; None for nobody. Raises what a wrong key, project or CSRF token deserves."""
-    _refuse_key_in_url(request.GET)
-    return _by_header(request) or _by_cookie(request)
+    refuse_key_in_url(request.GET)
+    return by_header(request) or _by_cookie(request)
 
 
 async def aauthenticate(request: HttpRequest) -> Access:
@@ -59,13 +61,13 @@ async def aauthenticate(request: HttpRequest) -> Access:
     return found
 
 
-def _refuse_key_in_url(query: Mapping[str, Any]) -> None:
+def refuse_key_in_url(query: Mapping[str, Any]) -> None:
     for name, value in query.items():
         if name.lower() in _NAMES_OF_KEYS or access.KEY_FORM.search(str(value)):
             raise KeyInUrl
 
 
-def _by_header(request: HttpRequest) -> Access | None:
+def by_header(request: HttpRequest) -> Access | None:
     header = request.headers.get("Authorization")
     if not header:
         return None
@@ -109,8 +111,8 @@ class _Authentication(BaseAuthentication):
 class ApiKeyAuthentication(_Authentication):
     def authenticate(self, request: Request) -> tuple[Any, Access] | None:
         plain = request._request  # noqa: SLF001 - DRF's only way to Django's request
-        _refuse_key_in_url(plain.GET)
-        found = _by_header(plain)
+        refuse_key_in_url(plain.GET)
+        found = by_header(plain)
         return None if found is None else (found, found)
 
 

@@ -23,6 +23,7 @@ from sessions_app.api.session_views import (
     TurnsView,
     TurnView,
 )
+from sessions_app.api.stream_views import project_stream, session_stream
 from sessions_app.api.wait_view import wait
 
 urlpatterns: list[URLPattern] = [
@@ -38,8 +39,10 @@ urlpatterns: list[URLPattern] = [
     path("sessions/<str:session>/retry", RetryView.as_view()),
     path("sessions/<str:session>/rewind", RewindView.as_view()),
     path("sessions/<str:session>/inputs", InputsView.as_view()),
+    path("sessions/<str:session>/stream", session_stream),
     path("sessions/<str:session>/turns", TurnsView.as_view()),
     path("sessions/<str:session>/wait", wait),
+    path("stream", project_stream),
     path("inputs/<str:input>/cancel", CancelInputView.as_view()),
     path("inputs/<str:input>/demote", DemoteInputView.as_view()),
     path("inputs/<str:input>/move", MoveInputView.as_view()),

@@ -84,7 +84,7 @@ def test_a_socket_that_nobody_serves_is_refused_and_is_no_crash(base: str) -> No
     address = httpx2.URL(base)
     with socket.create_connection((address.host, address.port), timeout=20) as wire:
         wire.sendall(
-            b"GET /ws/v1/project HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"GET /ws/v1/nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
         assert wire.recv(1000).startswith(b"HTTP/1.1 403 ")
