@@ -6,6 +6,7 @@ is an outcome for the model to see, never an error of the engine; the whole erro
 
 import asyncio
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -13,18 +14,27 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import transaction
 
-from sessions_app import artifacts, ids
 from sessions_app.database import is_transient
 from sessions_app.errors import is_lease_lost
 from sessions_app.models import Session
 from sessions_app.providers.port import ToolSpec
 from sessions_app.text import clean_text
 from sessions_app.tool_port import Blocks, Call, MoreSessions, ToolContext, ToolOutcome
-from tools_app import child_waits, prompts, registry, results, tool_calls
+from tools_app import (
+    child_waits,
+    http_tools,
+    keeping,
+    mcp,
+    prompts,
+    registry,
+    remembered,
+    results,
+    tool_calls,
+)
 from tools_app.child_waits import Wait
-from tools_app.models import Outcome
+from tools_app.models import Outcome, ToolClass
 from tools_app.toolkit import of_config, toolkit
 
 logger = structlog.get_logger(__name__)
@@ -37,6 +47,7 @@ class Runtime:
 
     toolkit = staticmethod(toolkit)
     insert_calls = staticmethod(prompts.insert_calls)
+    recall = staticmethod(remembered.recall)
     start_calls = staticmethod(tool_calls.start_calls)
     complete_calls = staticmethod(tool_calls.complete_calls)
     open_calls = staticmethod(tool_calls.open_calls)
@@ -53,23 +64,21 @@ class Runtime:
     def specs(self, config: Mapping[str, Any]) -> Sequence[ToolSpec]:
         return of_config(config).specs()
 
-    def recall(self, calls: Sequence[Call], *, project: UUID, session: UUID) -> list[Call]:
-        del project, session
-        return list(calls)
-
     async def run_outside(self, call: Call, context: ToolContext) -> ToolOutcome:
         """Run it once. Cancelling ends an async tool; a plain one runs on in its thread, unheard."""
-        tool = registry.get(call.name)
-        if tool is None or tool.run is None:
+        if mcp.is_mcp(call.name):
+            return await mcp.run(call, context)
+        run = _function_of(call, context)
+        if run is None:
             return _missing(call)
         try:
-            if inspect.iscoroutinefunction(tool.run):
-                result = await tool.run(call.arguments, context)
+            if inspect.iscoroutinefunction(run):
+                result = await run(call.arguments, context)
             else:
-                result = await asyncio.to_thread(_in_thread, tool.run, call.arguments, context)
-            content = await _content(call, context, result)
+                result = await asyncio.to_thread(keeping.in_thread, run, call.arguments, context)
+            content = await keeping.content(call, context, result)
         except Exception as error:  # noqa: BLE001 - a tool is foreign code: whatever it raises is its outcome
-            return _failed(call, error)
+            return _with(_failed(call, error), await _more(call, context, error))
         return ToolOutcome(Outcome.SUCCEEDED.value, content)
 
     def can_be_stopped(self, call: Call) -> bool:
@@ -108,36 +117,28 @@ class Runtime:
         return ToolOutcome(Outcome.SUCCEEDED.value, content)
 
 
-async def _content(call: Call, context: ToolContext, result: Any) -> Blocks:
-    """The content of an outside tool's result. Keeping artifacts blocks, so that happens in a thread."""
-    limit: int = settings.TENURE.tool_output_limit
-    if result is None or (isinstance(result, str) and len(result) <= limit):
-        return results.content_of(result, name=call.name, limit=limit, keep=None)
-
-    def keep(*, name: str, media_type: str, data: bytes) -> str | None:
-        return _keep(call, context, name=name, media_type=media_type, data=data)
-
-    return await asyncio.to_thread(
-        _in_thread, lambda: results.content_of(result, name=call.name, limit=limit, keep=keep)
-    )
+def _function_of(call: Call, context: ToolContext) -> Callable[..., Any] | None:
+    """What runs an outside call: an HTTP tool of the config, or a tool of this deployment."""
+    own = (context.config.get("tools") or {}).get(call.name) or {}
+    if own.get("class") == ToolClass.OUTSIDE:
+        return functools.partial(http_tools.run, own)
+    tool = registry.get(call.name)
+    return tool.run if tool is not None else None
 
 
-def _keep(call: Call, context: ToolContext, *, name: str, media_type: str, data: bytes) -> str | None:
-    """The id of a new artifact. The tool has run and won't run again: no storage fault may cost its result."""
+async def _more(call: Call, context: ToolContext, error: Exception) -> Blocks:
+    """What a failed tool gave back besides its message."""
+    if not isinstance(error, results.ToolFailed) or error.more is None:
+        return []
     try:
-        artifact = artifacts.store(project=context.project, name=name, media_type=media_type, data=data)
-    except Exception:
-        logger.warning("tool.output_not_kept", tool_call=str(call.id), tool=call.name, exc_info=True)
-        return None
-    return ids.encode("art", artifact.id)
+        return await keeping.content(call, context, error.more)
+    except results.UnusableResult:
+        logger.warning("tool.failure_not_kept", tool_call=str(call.id), tool=call.name, exc_info=True)
+        return []
 
 
-def _in_thread[**P, R](function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Django opens a connection for each thread that asks; these threads must not keep theirs."""
-    try:
-        return function(*args, **kwargs)
-    finally:
-        connections.close_all()
+def _with(outcome: ToolOutcome, more: Blocks) -> ToolOutcome:
+    return ToolOutcome(outcome.outcome, [*outcome.content, *more])
 
 
 def _values(session: Session) -> dict[str, Any]:

@@ -6,14 +6,14 @@ toolkit: a call is judged by what the model was told.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sessions_app.providers.port import ToolSpec
 from sessions_app.tool_port import Blocks, Call, InDatabase
-from tools_app import skill_tools, skills
+from tools_app import mcp, skill_tools, skills
 from tools_app.offers import Offer, offers
 from tools_app.preparation import prepare
 
@@ -43,8 +43,11 @@ async def toolkit(
     config: Mapping[str, Any], *, project: UUID, turn: UUID, in_database: InDatabase
 ) -> Toolkit:
     """All that the next model call of a turn is offered; `project` is the session's."""
-    own = of_config(config)
-    if not config.get("skills"):
-        return own
-    found = await in_database(partial(skills.listed, config, project=project, turn=turn))
-    return skill_tools.with_skills(own, found)
+    made = of_config(config)
+    if config.get("skills"):
+        found = await in_database(partial(skills.listed, config, project=project, turn=turn))
+        made = skill_tools.with_skills(made, found)
+    if config.get("mcp"):
+        remote, missing = await mcp.offers(config, project=project, in_database=in_database)
+        made = replace(made, offers={**made.offers, **remote}, unavailable={**made.unavailable, **missing})
+    return made

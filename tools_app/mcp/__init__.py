@@ -9,3 +9,9 @@ what tools are called, what their results become, and how all this can go wrong.
 Servers that are started as a program and spoken to over its standard input are not supported: workers come and
 go, and nothing that lives in one may be needed by a session.
 """
+
+from tools_app.mcp.calling import run
+from tools_app.mcp.names import is_mcp
+from tools_app.mcp.offering import offers
+
+__all__ = ["is_mcp", "offers", "run"]

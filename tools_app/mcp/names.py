@@ -21,12 +21,17 @@ def prefix_of(server: str) -> str:
     return f"{PREFIX}{server}__"
 
 
+def is_mcp(name: str) -> bool:
+    """Whether a tool can only be one of an MCP server."""
+    return name.startswith(PREFIX)
+
+
 def server_of(name: str) -> str | None:
     """The server in the name of a tool; None where it is no tool of an MCP server.
 
     The names of servers hold no `_`, so there is one way to read it.
     """
-    if not name.startswith(PREFIX):
+    if not is_mcp(name):
         return None
     server, found, _ = name.removeprefix(PREFIX).partition("__")
     return server if found else None
