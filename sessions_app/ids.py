@@ -31,6 +31,7 @@ PREFIXES = {
     "project": "prj",
     "secret": "sec",
     "user": "usr",
+    "remembered": "rem",
 }
 
 _lock = threading.Lock()

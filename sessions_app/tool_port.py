@@ -40,6 +40,7 @@ class Ask:
     kind: str
     data: Mapping[str, Any]
     then_deadline: float | None = None  # seconds that the call may wait for its result once it is allowed
+    pattern: Mapping[str, Any] | None = None  # of an approval: what the rule that asks says of arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +120,6 @@ class ToolContext:
     attempt: int
     token: str
     config: Mapping[str, Any]
-
     sessions: "Mapping[UUID, Session]" = field(default_factory=dict)
 
 

@@ -26,7 +26,7 @@ from sessions_app.models import Session
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.text import clean_text
 from sessions_app.tool_port import Call, Closed, ToolOutcome
-from tools_app import questions, tool_calls
+from tools_app import questions, remembered, tool_calls
 from tools_app.models import Approval, ApprovalState, Outcome, ToolClass
 from tools_app.people import by_whom, same_person
 from tools_app.preparation import with_question
@@ -43,10 +43,11 @@ type Remember = Literal["no", "session", "always"]
 # made of what is stored, because numbers look different on their way.
 _INSERT = """
 INSERT INTO tools_app_approval (id, project_id, session_id, turn_id, tool_call_id, name, arguments, digest, state,
-    rule, call_deadline, expires_at)
+    rule, pattern, call_deadline, expires_at)
 SELECT r.id, s.project_id, c.session_id, c.turn_id, c.id, c.name, c.arguments,
-    encode(sha256(convert_to(c.arguments::text, 'UTF8')), 'hex'), 'open', r.rule, r.call_deadline, c.deadline
-FROM jsonb_to_recordset(%s::jsonb) AS r (id uuid, tool_call_id uuid, rule text, call_deadline float8)
+    encode(sha256(convert_to(c.arguments::text, 'UTF8')), 'hex'), 'open', r.rule, r.pattern, r.call_deadline, c.deadline
+FROM jsonb_to_recordset(%s::jsonb) AS r (id uuid, tool_call_id uuid, rule text, pattern jsonb,
+        call_deadline float8)
     JOIN tools_app_toolcall c ON c.id = r.tool_call_id JOIN sessions_app_session s ON s.id = c.session_id
 """
 
@@ -97,6 +98,7 @@ def insert(cursor: psycopg.Cursor[Any], calls: Sequence[Call]) -> None:
             "id": str(call.ask.id),
             "tool_call_id": str(call.id),
             "rule": call.ask.data["rule"],
+            "pattern": call.ask.pattern,
             "call_deadline": call.ask.then_deadline,
         }
         for call in calls
@@ -208,6 +210,7 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
     )
     if one.remember != "no":
         data["remember"] = one.remember
+        remembered.remember(approval=row, scope=one.remember, actor=actor)
     decided = log.NewEntry(kind="approval_decided", data=data, actor=actor, turn=row.turn_id)
     log.append(session.row, decided)
     if row.tool_call_id is not None:

@@ -82,6 +82,7 @@ TOOLS = [
             "additionalProperties": False,
         },
         run=dev_append,
+        permission="allow",
     ),
     ToolDefinition(
         name="dev_lookup",
@@ -97,5 +98,6 @@ TOOLS = [
         },
         rerun_safe=True,
         run=dev_lookup,
+        permission="allow",
     ),
 ]

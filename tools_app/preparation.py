@@ -20,6 +20,7 @@ from tools_app.ask_user import form_of
 from tools_app.models import Outcome, ToolCallState, ToolClass
 
 if TYPE_CHECKING:
+    from tools_app.offers import Offer
     from tools_app.toolkit import Toolkit
 
 MAX_NAME = 200
@@ -77,14 +78,7 @@ def _call(
         problem = arguments.problem_with(offer.validator, values)
     if problem is not None:
         return _refused(name, values, f"{name} was not called: {problem}.", place, offer.tool_class.value)
-    verdict = permissions.decide(
-        toolkit.config.get("permissions") or (),
-        tool=name,
-        tool_class=offer.tool_class.value,
-        arguments=values,
-        default=offer.permission,
-        annotations=offer.annotations,
-    )
+    verdict = judge(toolkit, offer, values)
     if verdict.then == "deny":
         why = f"{name} was not called: it is not allowed ({verdict.why})."
         return _refused(name, values, why, place, offer.tool_class.value, outcome=Outcome.DENIED)
@@ -101,6 +95,18 @@ def _call(
     if verdict.then == "ask":
         return _approval(call, verdict)
     return with_question(call) if offer.tool_class == ToolClass.HUMAN else call
+
+
+def judge(toolkit: "Toolkit", offer: "Offer", values: Mapping[str, Any]) -> permissions.Verdict:
+    """What the agent's permissions say of a call."""
+    return permissions.decide(
+        toolkit.config.get("permissions") or (),
+        tool=offer.spec.name,
+        tool_class=offer.tool_class.value,
+        arguments=values,
+        default=offer.permission,
+        annotations=offer.annotations,
+    )
 
 
 def first_state(tool_class: str) -> ToolCallState:
@@ -124,7 +130,9 @@ def _approval(call: Call, verdict: permissions.Verdict) -> Call:
         call,
         state=ToolCallState.AWAITING_APPROVAL.value,
         deadline=verdict.expires_after,
-        ask=Ask(id=approval, kind="approval", data=data, then_deadline=call.deadline),
+        ask=Ask(
+            id=approval, kind="approval", data=data, then_deadline=call.deadline, pattern=verdict.pattern
+        ),
     )
 
 

@@ -40,7 +40,13 @@ _SCHEMA = {
 }
 
 TOOLS = [
-    ToolDefinition(name="block_loop", description="Block the loop.", input_schema=_SCHEMA, run=block_loop),
+    ToolDefinition(
+        name="block_loop",
+        description="Block the loop.",
+        input_schema=_SCHEMA,
+        run=block_loop,
+        permission="allow",
+    ),
     ToolDefinition(
         name="kill_worker",
         description="Kill the worker.",
@@ -48,7 +54,13 @@ TOOLS = [
         run=kill_worker,
         rerun_safe=True,
     ),
-    ToolDefinition(name="block_thread", description="Block.", input_schema=_SCHEMA, run=block_thread),
+    ToolDefinition(
+        name="block_thread",
+        description="Block.",
+        input_schema=_SCHEMA,
+        run=block_thread,
+        permission="allow",
+    ),
     ToolDefinition(
         name="block_again",
         description="Block; may run again.",

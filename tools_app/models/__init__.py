@@ -3,6 +3,7 @@
 from tools_app.models.approval import Approval, ApprovalState
 from tools_app.models.child_wait import ChildWait, ChildWaitMode
 from tools_app.models.question import Question, QuestionState
+from tools_app.models.remembered import RememberedDecision
 from tools_app.models.skill import Skill, SkillVersion
 from tools_app.models.tool_call import EDGES, Outcome, ToolCall, ToolCallState, ToolClass
 
@@ -15,6 +16,7 @@ __all__ = [
     "Outcome",
     "Question",
     "QuestionState",
+    "RememberedDecision",
     "Skill",
     "SkillVersion",
     "ToolCall",

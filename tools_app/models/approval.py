@@ -35,6 +35,8 @@ class Approval(models.Model):
     state = models.CharField(max_length=9, choices=ApprovalState, default=ApprovalState.OPEN)
     # The rule that asked, as a JSON pointer into the config; null where the class default did.
     rule = models.TextField(null=True, blank=True)
+    # Its argument matchers, where later calls that they ask about can be allowed with this one.
+    pattern = models.JSONField(null=True, blank=True)
     # Seconds that the call may wait for its result once it is allowed; custom and human ones.
     call_deadline = models.FloatField(null=True, blank=True)
     reason = models.TextField(null=True, blank=True)

@@ -58,7 +58,13 @@ def go_on() -> Iterator[threading.Event]:
         assert told.wait(20)
         return "the late answer"
 
-    tool = ToolDefinition(name="unstoppable", description="Slow.", input_schema={"type": "object"}, run=run)
+    tool = ToolDefinition(
+        name="unstoppable",
+        description="Slow.",
+        input_schema={"type": "object"},
+        run=run,
+        permission="allow",
+    )
     registry.register_tool(tool)
     yield told
     told.set()
