@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from django.conf import settings
-from pydantic import AfterValidator, BeforeValidator, Field, StrictFloat, StrictInt, StrictStr, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from sessions_app.agent_config.values import seconds
@@ -50,14 +50,14 @@ def _between(least: float, longest: Callable[[], float]) -> Callable[[float], fl
 
 _NUMBER_OR_DURATION = {"anyOf": [{"type": "number"}, {"type": "string", "examples": ["30s"]}]}
 Lease = Annotated[
-    StrictInt | StrictFloat,
+    float,
     BeforeValidator(_seconds),
     AfterValidator(_between(1, lambda: MAX_LEASE)),
     WithJsonSchema(_NUMBER_OR_DURATION),
     Field(description="seconds, or a duration; at most a day"),
 ]
 Wait = Annotated[
-    StrictInt | StrictFloat,
+    float,
     BeforeValidator(_seconds),
     AfterValidator(_between(0, lambda: settings.TENURE.wait_max)),
     WithJsonSchema(_NUMBER_OR_DURATION),
