@@ -9,7 +9,7 @@ from django.conf import settings
 from sessions_app.agent_config.values import seconds
 from sessions_app.providers.port import ToolSpec
 from tools_app import arguments, http_tools, registry
-from tools_app.definitions import Permission
+from tools_app.definitions import Permission, ToolDefinition
 from tools_app.models import ToolClass
 from tools_app.permissions.defaults import default_for
 
@@ -50,12 +50,17 @@ def offer(config: Mapping[str, Any], name: str) -> Offer | None:
         rerun_safe=tool.rerun_safe,
         time_limit=own_limit or registry.time_limit_of(name) if outside else None,
         deadline=own_limit if human else None,
-        permission=default_for(
-            tool=name,
-            tool_class=tool.tool_class,
-            rerun_safe=tool.rerun_safe,
-            declared=tool.permission,
-        ),
+        permission=permission_of(tool),
+    )
+
+
+def permission_of(tool: ToolDefinition) -> Permission:
+    """What holds of a tool of this deployment where no rule decides."""
+    return default_for(
+        tool=tool.name,
+        tool_class=tool.tool_class,
+        rerun_safe=tool.rerun_safe,
+        declared=tool.permission,
     )
 
 

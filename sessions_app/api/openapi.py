@@ -58,6 +58,15 @@ def ref(shape: Any) -> dict[str, Any]:
     return {"$ref": _REFERENCE.format(model=_public_name(shape.__name__))}
 
 
+def list_of(shape: Any) -> dict[str, Any]:
+    """All that there are, at once."""
+    return {
+        "type": "object",
+        "properties": {"data": {"type": "array", "items": ref(shape)}},
+        "required": ["data"],
+    }
+
+
 def page_of(shape: Any) -> dict[str, Any]:
     """A list with a cursor."""
     return {

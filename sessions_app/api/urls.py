@@ -7,6 +7,7 @@ from sessions_app.api.artifact_views import ArtifactContentView, ArtifactsView, 
 from sessions_app.api.config_views import ConfigsView, ConfigView
 from sessions_app.api.key_views import KeysView, KeyView
 from sessions_app.api.me import MeView
+from sessions_app.api.model_views import ModelsView
 from sessions_app.api.profile_views import ProfileConfigView, ProfilesView, ProfileVersionsView, ProfileView
 from sessions_app.api.schema_view import SchemaView
 from sessions_app.api.secret_views import SecretsView, SecretView
@@ -26,6 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("artifacts/<str:artifact>/content", ArtifactContentView.as_view()),
     path("secrets", SecretsView.as_view()),
     path("secrets/<str:name>", SecretView.as_view()),
+    path("models", ModelsView.as_view()),
     path("schema", SchemaView.as_view()),
     *session_urls.urlpatterns,
 ]

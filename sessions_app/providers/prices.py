@@ -12,8 +12,9 @@ from typing import Any
 from sessions_app.providers.port import Usage
 
 _PLACES = Decimal("0.000000001")  # as the columns store it
-# Where our name for a provider is not the price table's.
-_NAMES = {"openai-chat": "openai", "openai-responses": "openai"}
+PRICED_AS = {"openai-chat": "openai", "openai-responses": "openai"}
+"""Where our name for a provider is not the price table's."""
+
 _WITHOUT_PRICES = frozenset({"scripted"})
 
 
@@ -32,7 +33,7 @@ def cost_of(provider: str, model: str, usage: Usage, *, base_url: str | None = N
         output_tokens=usage.output_tokens,
     )
     try:
-        calculated = prices.calc_price(counted, model, provider_id=_NAMES.get(provider, provider))
+        calculated = prices.calc_price(counted, model, provider_id=PRICED_AS.get(provider, provider))
     except (LookupError, ValueError):
         return None
     total: Decimal = calculated.total_price

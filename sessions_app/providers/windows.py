@@ -7,10 +7,8 @@ never for the scripted provider. For a model that it does not know the deploymen
 
 from functools import lru_cache
 
+from sessions_app.providers.prices import PRICED_AS
 from sessions_app.providers.registry import SCRIPTED
-
-# The list's names for providers that it calls otherwise.
-_NAMES = {"openai-chat": "openai", "openai-responses": "openai"}
 
 
 @lru_cache(maxsize=1000)
@@ -22,7 +20,7 @@ def context_window(provider: str, model: str) -> int | None:
 
     snapshot = data_snapshot.get_snapshot()
     try:
-        _, found = snapshot.find_provider_model(model, None, _NAMES.get(provider, provider), None)
+        _, found = snapshot.find_provider_model(model, None, PRICED_AS.get(provider, provider), None)
     except LookupError:
         return None
     return found.context_window
