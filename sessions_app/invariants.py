@@ -382,6 +382,51 @@ def effects_happened(history: History) -> Iterator[str]:
             yield f"tool call {effect.tool_call} may run again and was given up as interrupted"
 
 
+def people_are_asked_once(history: History) -> Iterator[str]:
+    """H1, H2, T7: what is put to people ends once, and nothing that they have to allow begins before."""
+    asked: dict[str, Logged] = {}
+    ends: dict[str, list[Logged]] = {}
+    for entry in history.entries:
+        noun = _ASKED.get(entry.kind)
+        if noun is not None:
+            asked[entry.data[noun]] = entry
+        elif entry.kind in _ANSWERED:
+            ends.setdefault(entry.data[_ANSWERED[entry.kind]], []).append(entry)
+    for name, entry in asked.items():
+        ended = ends.get(name, [])
+        if len(ended) > 1:
+            yield f"{name} came to an end {len(ended)} times"
+        if not ended and history.session.status != SessionStatus.WAITING and history.at_rest:
+            yield f"{name} is still open, and the session does not wait"
+        if any(end.seq < entry.seq for end in ended):
+            yield f"{name} ended before it was asked"
+    for name in ends.keys() - asked.keys():
+        yield f"{name} ended, and the log does not say that it was asked"
+    allowed = {
+        asked[name].data["tool_call"]: end.seq
+        for name, entries in ends.items()
+        for end in entries
+        if name in asked and end.data.get("decision") == "allow"
+    }
+    held = {
+        entry.data["tool_call"]: name for name, entry in asked.items() if entry.kind == "approval_requested"
+    }
+    for entry in history.of_kind("tool_started", "tool_result", "question_asked"):
+        call = entry.data["tool_call"]
+        went_on = entry.kind != "tool_result" or entry.data["outcome"] in {"succeeded", "interrupted"}
+        if call in held and went_on and not allowed.get(call, entry.seq) < entry.seq:
+            yield f"tool call {call} went on at entry {entry.seq} though nobody had allowed {held[call]}"
+
+
+_ASKED = {"approval_requested": "approval", "question_asked": "question"}
+_ANSWERED = {
+    "approval_decided": "approval",
+    "approval_closed": "approval",
+    "question_answered": "question",
+    "question_closed": "question",
+}
+
+
 RULES = (
     log_is_whole,
     inputs_arrive_once,
@@ -393,4 +438,5 @@ RULES = (
     attempts_only_grow,
     session_is_at_rest,
     effects_happened,
+    people_are_asked_once,
 )

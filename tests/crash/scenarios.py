@@ -27,12 +27,18 @@ class Scenario:
     replies: tuple[dict[str, Any], ...]
     points: tuple[str, ...]
     tools: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    """Tools whose calls a person has to allow first."""
+
     output_schema: Mapping[str, Any] | None = None
     steps: int
     """How many steps a worker commits for the first input and the second."""
 
     again: Mapping[str, int] | None = None
     """Points to die at also the second to this time, beside the steps."""
+
+    waits: bool = False
+    """It waits for people, who answer at once; a worker lets go of it then."""
 
     slow: int = 0
     """The reply that takes its time where a worker is asked to stop while it waits for one."""
@@ -41,12 +47,14 @@ class Scenario:
         replies = [_named(reply, case) for reply in self.replies]
         if delay:
             replies[self.slow] = replies[self.slow] | {"delay": delay}
-        document = {
+        document: dict[str, Any] = {
             "instructions": "Be brief.",
             "model": {"provider": "scripted", "name": "crash"},
-            "tools": {tool: {} for tool in self.tools},
+            "tools": {tool: _CUSTOM.get(tool, {}) for tool in self.tools},
             "script": {"replies": replies},
         }
+        if self.asks:
+            document["permissions"] = [{"tool": tool, "then": "ask"} for tool in self.asks]
         return document | ({"output_schema": dict(self.output_schema)} if self.output_schema else {})
 
     def cuts(self) -> list[str]:
@@ -56,6 +64,14 @@ class Scenario:
         steps = [f"{point}:{time}" for point in STEPS for time in range(2, self.steps + 1)]
         return [*self.points, *later, *steps]
 
+
+_CUSTOM = {
+    "file_ticket": {
+        "class": "custom",
+        "description": "File a ticket.",
+        "input_schema": {"type": "object", "properties": {"title": {"type": "string"}}},
+    }
+}
 
 STEPS = ("step.locked", "step.written", "step.committed")
 
@@ -76,6 +92,8 @@ def _call(name: str, number: int) -> dict[str, Any]:
         "set_label": {"key": f"label{number}", "value": "set"},
         "update_todos": {"todos": [{"text": f"todo {number}", "state": "in_progress"}]},
         "dev_append": {"file": "{case}." + str(number), "delay": 0.1 * number},
+        "file_ticket": {"title": f"Ticket {number}"},
+        "ask_user": {"questions": [{"text": f"Question {number}?", "options": [{"label": "Yes"}]}]},
         "dev_lookup": {"key": "{case}." + str(number), "delay": 0.23 * number},
     }
     return {"name": name, "arguments": arguments[name]}
@@ -131,6 +149,34 @@ SCENARIOS = {
         tools=("dev_append", "dev_lookup", "set_label"),
         steps=6,
         again=dict.fromkeys(_INTERNAL, 2) | dict.fromkeys(_OUTSIDE, 2),
+    ),
+    "human": Scenario(
+        replies=_of_one_class("ask_user"),
+        points=_EVERYWHERE,
+        tools=("ask_user",),
+        waits=True,
+        steps=7,
+        again={"release.before": 2},
+    ),
+    "custom": Scenario(
+        replies=_of_one_class("file_ticket"),
+        points=_EVERYWHERE,
+        tools=("file_ticket",),
+        waits=True,
+        steps=7,
+        again={"release.before": 2},
+    ),
+    "approved": Scenario(
+        replies=(
+            {"text": "All.", "tool_calls": _calls("dev_append", "set_label", "dev_lookup", "set_label")},
+            {"text": "Done."},
+            {"text": "The second answer."},
+        ),
+        points=(*_EVERYWHERE, *_OUTSIDE, *_INTERNAL),
+        tools=("dev_append", "dev_lookup", "set_label"),
+        asks=("dev_*", "set_label"),
+        waits=True,
+        steps=7,
     ),
     "failing model": Scenario(
         replies=(

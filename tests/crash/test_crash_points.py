@@ -26,6 +26,7 @@ from sessions_app.sweeper import Sweeper
 from tests import factories
 from tests.crash.invariants import check, refused_requests
 from tests.crash.scenarios import SCENARIOS, STEPS, Scenario
+from tests.people import answer_everything
 from tests.processes.workers import FAST, Process, Workers
 from tests.sessions_app.providers.test_requests_on_the_wire import Recorder, recorder  # noqa: F401 - a fixture
 from tests.staging import eventually
@@ -101,13 +102,16 @@ def die(workers: Workers, scenario: Scenario, cases: tuple[Case, ...]) -> None:
         )
     for case in cases:
         assert case.process is not None
-        if case.point == "release.before":
+        if stopped(scenario, case):
             # It is passed where a worker lets go without having finished: a planned stop.
             eventually(
                 lambda case=case: ModelCall.objects.filter(session_id=case.session).exists(), within=15
             )
             case.process.send(signal.SIGTERM)
-        status = case.process.wait()
+        while case.process.status is None:
+            answer_everything([case.session])
+            case.process.parent.listen(0.05)
+        status = case.process.status
         assert status == -signal.SIGKILL, f"{case.cut} was never passed:\n{case.process.story()}"
     sweeper = Sweeper()
     leased = set(Lease.objects.values_list("pk", flat=True))
@@ -122,11 +126,16 @@ def die(workers: Workers, scenario: Scenario, cases: tuple[Case, ...]) -> None:
         assert not Lease.objects.filter(pk=case.session).exists(), case.cut
         if row.turn_id is not None and row.lease_end is not None:
             case.resumed = frozenset({row.attempt + 1})
-        planned = case.point == "release.before"
+        planned = stopped(scenario, case)
         assert row.crash_count == int(case.session in leased and not planned), case.cut
         if row.lease_end is not None:
             assert row.lease_end["reason"] == (EndReason.DRAIN if planned else EndReason.CRASH), case.cut
     sweeper.disconnect()
+
+
+def stopped(scenario: Scenario, case: Case) -> bool:
+    """Whether the first worker is asked to stop; where people are waited for, it lets go by itself."""
+    return case.point == "release.before" and not scenario.waits
 
 
 def swept(sweeper: Sweeper, session: UUID) -> bool:
@@ -141,6 +150,7 @@ def finish(workers: Workers, cases: list[Case]) -> None:
 
     def rest() -> bool:
         assert second.status is None, second.story()
+        answer_everything(waiting)
         return not Session.objects.filter(pk__in=waiting).exclude(status=SessionStatus.IDLE).exists()
 
     eventually(rest, within=60)
@@ -179,6 +189,7 @@ def test_every_step_of_a_scenario_is_cut(name: str, workers: Workers) -> None:
 
     def rest() -> bool:
         assert worker.status is None, f"{name} has more steps than {scenario.steps}:\n{worker.story()}"
+        answer_everything([session])
         return Session.objects.get(pk=session).status == SessionStatus.IDLE
 
     eventually(rest, within=20)
@@ -196,13 +207,19 @@ def test_every_crash_point_is_tested() -> None:
 
 
 def test_every_class_of_tool_is_tested() -> None:
-    """The development tools and `set_label` stand for the classes that run in a worker."""
+    """The development tools, `set_label` and `ask_user` stand for the classes; custom tools are the configs' own."""
     played = {tool for scenario in SCENARIOS.values() for tool in scenario.tools}
-    classes = {(tool.tool_class, tool.rerun_safe) for tool in all_tools() if tool.name in played}
+    known = {tool.name: tool for tool in all_tools()}
+    classes = {
+        (known[tool].tool_class, known[tool].rerun_safe) if tool in known else (ToolClass.CUSTOM, False)
+        for tool in played
+    }
     assert classes == {
         (ToolClass.INTERNAL, False),
         (ToolClass.OUTSIDE, False),
         (ToolClass.OUTSIDE, True),
+        (ToolClass.HUMAN, False),
+        (ToolClass.CUSTOM, False),
     }
 
 

@@ -10,7 +10,9 @@ from sessions_app import invariants
 from sessions_app.invariants import RULES, Effect, History
 from sessions_app.models import InputState, ModelCall, Session, TurnReason, Worker
 from tests.acceptance import agents
+from tests.people import answer_everything
 from tests.processes.workers import Workers
+from tests.staging import eventually
 
 
 def told(history: History) -> list[str]:
@@ -103,7 +105,7 @@ DAMAGE: list[tuple[Callable[[History], History], str]] = [
     (of_session(tool_calls=7), "counts 7 tool calls"),
     (of_session(next_seq=99), "the next number is 99"),
     (of_session(status="running"), "the session is running"),
-    (of_session(attempt=0), "know attempt 1"),
+    (of_session(attempt=0), ", the session 0"),
     (asked_again, "was saved before it"),
     (backwards, "go back"),
     (lambda history: dataclasses.replace(history, leased=True), "a lease is left"),
@@ -111,14 +113,31 @@ DAMAGE: list[tuple[Callable[[History], History], str]] = [
     (effect(2), "had its effect 2 times"),
     (effect(0), "has succeeded without an effect"),
     (effect(0, rerun_safe=True), "has succeeded without an effect"),
+    (without("approval_decided"), "is still open, and the session does not wait"),
+    (without("question_answered"), "is still open, and the session does not wait"),
+    (doubled("question_answered"), "came to an end 2 times"),
+    (without("approval_requested"), "does not say that it was asked"),
+    (changed("approval_decided", decision="deny"), "though nobody had allowed"),
 ]
 
 
 @pytest.mark.processes
 def test_damage_is_found_and_health_is_not_reported(workers: Workers) -> None:
     """Every rule of the shared list, on the rows of a real session."""
-    session = agents.start({"tool_calls": [agents.call("dev_append", file="x")]}, {"text": "Done."})
-    agents.wait_until_at_rest(session, workers.start())
+    form = [{"text": "Sure?", "options": [{"label": "Yes"}]}]
+    session = agents.start(
+        {"tool_calls": [agents.call("dev_append", file="x"), agents.call("ask_user", questions=form)]},
+        {"text": "Done."},
+        permissions=[{"tool": "dev_append", "then": "ask"}],
+    )
+    worker = workers.start()
+
+    def finished() -> bool:
+        assert worker.status is None, worker.story()
+        answer_everything([session])
+        return agents.row(session).status == "idle"
+
+    eventually(finished, within=20)
     assert told(invariants.read(session, resumed=())) == []
     missed = {}
     for number, (damage, wanted) in enumerate(DAMAGE):
