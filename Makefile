@@ -30,7 +30,7 @@ setup-base:
 demo: setup-base  ## run an agent while its workers are killed, and show that nothing was lost
 	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) demo
 
-run: setup-base  ## serve the API, the admin and workers until Ctrl-C; ARGS="--port 9000"
+run: setup-base  ## serve the console, the API and workers until Ctrl-C; ARGS="--port 9000"
 	@$(STOP_AFTER); trap 'exit 0' INT; $(MANAGE) migrate --verbosity 0 && $(MANAGE) dev $(ARGS)
 
 test: setup  ## run the tests on a real PostgreSQL; ARGS="-k name" picks some

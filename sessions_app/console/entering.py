@@ -4,9 +4,8 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import reverse
 
-from sessions_app import ids
 from sessions_app.console import navigation
-from sessions_app.console.pages import PROJECT, ConsolePage
+from sessions_app.console.pages import ConsolePage
 
 
 class Login(LoginView):
@@ -24,7 +23,7 @@ class Logout(LogoutView):
 class ChooseProject(ConsolePage):
     def post(self, request: HttpRequest) -> HttpResponse:
         """Remembers the project and shows its sessions: the page left behind may not exist in it."""
-        request.session[PROJECT] = ids.encode("prj", self.project)
+        self.move_to(self.access.project)
         return HttpResponseRedirect(reverse("console:sessions"))
 
 

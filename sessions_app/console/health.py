@@ -59,8 +59,8 @@ class Report:
 
     @property
     def capacity(self) -> int:
-        """How many sessions the living workers run at once."""
-        return sum(member.worker.capacity for member in self.workers)
+        """How many sessions the workers that take work run at once."""
+        return sum(member.worker.capacity for member in self.workers if member.standing.tone == "ok")
 
     @property
     def oldest(self) -> float | None:

@@ -7,7 +7,7 @@ project that its page was made for (`project`), so that a switch in another tab 
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import messages
@@ -104,6 +104,13 @@ class ConsolePage(View):
     def project(self) -> UUID:
         return self.access.project.pk
 
+    def move_to(self, project: Project) -> None:
+        """Makes it the project of this page, and of the pages after it."""
+        self.access = access.within(self.request.user, project=project)
+        chosen = ids.encode("prj", project.pk)
+        if self.request.session.get(PROJECT) != chosen:
+            self.request.session[PROJECT] = chosen
+
     def shell(self) -> Shell:
         counts = navigation.waiting(self.project)
         links = [
@@ -169,8 +176,3 @@ def _project(named: Any, projects: list[Project]) -> Project | None:
     except ids.InvalidId:
         return None
     return next((row for row in projects if row.pk == wanted), None)
-
-
-def user_of(request: HttpRequest) -> Any:
-    """The logged-in user."""
-    return cast("Any", request).user

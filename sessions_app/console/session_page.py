@@ -13,15 +13,16 @@ from sessions_app.models import Session
 
 
 class SessionDoor(ConsolePage):
-    """A page below one session. The session, not the choice of the switcher, says in which project it is."""
+    """A page below one session. The session says in which project it is, and the switcher follows."""
 
     place = "console:sessions"
 
     def found(self, text: str) -> Session:
-        """The session with this id, read as a list reads it."""
-        row = session_rows().filter(pk=_decoded(text)).first()
+        """The session with this id, read as a list reads it; from here on the page is in its project."""
+        row = session_rows().select_related("project").filter(pk=_decoded(text)).first()
         if row is None:
             raise NotFound("no such session")
+        self.move_to(row.project)
         return row
 
 

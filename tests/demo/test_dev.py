@@ -25,15 +25,15 @@ def paste(text: str) -> str:
 
 
 def log_in(dev: Command) -> httpx2.Response:
-    """The admin's answer to the login that was printed."""
-    shown = dev.wait_for(r"admin +(\S+) +user (\S+), password (\S+)")
+    """The console's answer to the login that was printed."""
+    shown = dev.wait_for(r"console +(\S+) +user (\S+), password (\S+)")
     page, user, password = shown.groups()
     with httpx2.Client(trust_env=False, timeout=20) as browser:
-        form = browser.get(f"{page}login/")
+        form = browser.get(f"{page}login")
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form.text)
         assert token
         fields = {"csrfmiddlewaretoken": token[1], "username": user, "password": password}
-        return browser.post(f"{page}login/?next=/admin/", data=fields)
+        return browser.post(f"{page}login", data=fields)
 
 
 @pytest.mark.processes

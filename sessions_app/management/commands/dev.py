@@ -16,8 +16,8 @@ class Command(BaseCommand):
     """See `--help`."""
 
     help = (
-        "Serves the API, the admin and workers until Ctrl-C, and prints where to log in and two curl commands: "
-        "one starts a session, one shows its answer. For development only; needs TENURE_DEBUG."
+        "Serves the console, the API, the admin and workers until Ctrl-C, and prints where to log in and two "
+        "curl commands: one starts a session, one shows its answer. For development only; needs TENURE_DEBUG."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

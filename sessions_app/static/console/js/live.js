@@ -8,7 +8,7 @@
   "use strict";
   const SOON = 250;
   const SLOWEST = 30000;
-  let last = new Map();
+  const last = new WeakMap();
   let socket = null;
   let cursor = "";
   let delay = 1000;
@@ -41,6 +41,10 @@
 
   function happened(entry) {
     document.dispatchEvent(new CustomEvent("console:entry", { detail: entry }));
+    happenedSoon();
+  }
+
+  function happenedSoon() {
     if (soon) return;
     soon = setTimeout(() => {
       soon = 0;
@@ -65,8 +69,7 @@
   function connect() {
     if (!("WebSocket" in window) || document.hidden || socket) return;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const words = new URLSearchParams({ project: document.body.dataset.project });
-    if (cursor) words.set("after", cursor);
+    const words = new URLSearchParams({ project: document.body.dataset.project, after: cursor || "now" });
     const opened = new WebSocket(`${scheme}://${location.host}/ws/v1/project?${words}`);
     socket = opened;
     opened.caughtUp = false;
@@ -74,7 +77,11 @@
       const frame = JSON.parse(message.data);
       if (frame.cursor) cursor = frame.cursor;
       if (frame.type === "ping") opened.send('{"type": "pong"}');
-      else if (frame.type === "caught_up") { opened.caughtUp = true; delay = 1000; }
+      else if (frame.type === "caught_up") {
+        opened.caughtUp = true;
+        delay = 1000;
+        happenedSoon(); // what happened between the page and the socket
+      }
       else if (frame.type === "entry" && opened.caughtUp) happened(frame.entry);
     };
     opened.onclose = (event) => {
@@ -91,7 +98,7 @@
     for (const part of parts()) refresh(part);
   });
   if (document.body?.dataset.project) {
-    if ("feed" in document.body.dataset) connect();
+    connect();
     setInterval(tick, 500);
   }
 })();
