@@ -45,8 +45,8 @@ class Server:
 
     @cached_property
     def key(self) -> str:
-        """What stands for the same list of tools: project, address and credentials."""
-        parts = [self.own["url"], self.own.get("auth"), self.own.get("headers")]
+        """What stands for the same list of tools under the same names: project, name, address and credentials."""
+        parts = [self.name, self.own["url"], self.own.get("auth"), self.own.get("headers")]
         return f"{self.project.hex} {json.dumps(parts, sort_keys=True)}"
 
     @property
