@@ -94,7 +94,12 @@ def adopt(child: Session, *, parent: Session, tool_call: UUID) -> None:
 def begins(session: Session) -> None:
     """A locked child has something to do (again)."""
     Child.objects.filter(pk=session.pk, working=False).update(
-        working=True, turns_before=session.turn_count, status=None, reason=None, error=None
+        working=True,
+        seen=False,
+        turns_before=session.turn_count,
+        status=None,
+        reason=None,
+        error=None,
     )
 
 
@@ -173,14 +178,22 @@ def actor_of(parent: Session) -> Actor:
     }
 
 
-def of(parent: UUID, *, only_working: bool = False, archived: bool = False) -> list[UUID]:
-    """The children of a session, without archived ones unless wanted, in the order in which they were started."""
+def of(parent: UUID, *, only_open: bool = False, archived: bool = False) -> list[UUID]:
+    """The children of a session, without archived ones unless wanted, in the order in which they were started.
+
+    With `only_open` those that work, or whose end the parent's model has not seen yet.
+    """
     rows = Child.objects.filter(parent=parent)
     if not archived:
         rows = rows.filter(session__archived_at=None)
-    if only_working:
-        rows = rows.filter(working=True)
+    if only_open:
+        rows = rows.filter(Q(working=True) | Q(seen=False))
     return list(rows.order_by("created_at", "pk").values_list("pk", flat=True))
+
+
+def see(sessions: Collection[UUID]) -> None:
+    """The parent, which is locked, shows its model these children as they are now."""
+    Child.objects.filter(pk__in=sessions, working=False).update(seen=True)
 
 
 def at_work(sessions: Collection[UUID]) -> set[UUID]:

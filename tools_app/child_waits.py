@@ -5,6 +5,7 @@ to rest holds that row as well. So either the call finds that child at rest and 
 finds the call and gives it its result.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -34,8 +35,14 @@ def result_of(wait: Wait) -> Blocks | None:
     enough = any if wait.mode == ChildWaitMode.ANY else all
     if reports and not enough(not report.working for report in reports):
         return None
+    return [{"type": "data", "value": show(reports)}]
+
+
+def show(reports: Sequence[Report]) -> dict[str, Any]:
+    """Subagents as the model sees them, which it has then."""
+    children.see([report.session for report in reports])
     share = MOST_TEXT // max(1, len(reports))
-    return [{"type": "data", "value": {"subagents": [shown(report, share) for report in reports]}}]
+    return {"subagents": [shown(report, share) for report in reports]}
 
 
 def begin(call: UUID, wait: Wait) -> None:

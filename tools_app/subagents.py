@@ -15,7 +15,7 @@ from sessions_app.inputs import NewInput
 from sessions_app.models import Delivery, Session
 from sessions_app.session_service import Parent
 from sessions_app.tool_port import MoreSessions, ToolContext
-from tools_app.child_waits import MOST_TEXT, Wait, shown
+from tools_app.child_waits import Wait, show
 from tools_app.definitions import ToolDefinition
 from tools_app.models import ChildWaitMode, ToolClass
 from tools_app.results import ToolFailed
@@ -97,7 +97,7 @@ def wait_subagents(arguments: Arguments, context: ToolContext, session: Session)
         if child not in mine:
             raise NotFound(f"there is no subagent {ids.encode('ses', child)} of this session")
     if not named:
-        wanted = children.of(session.pk, only_working=True)
+        wanted = children.of(session.pk, only_open=True)
     return Wait(tuple(dict.fromkeys(wanted)), arguments.get("mode") or ChildWaitMode.ALL)
 
 
@@ -150,9 +150,7 @@ def _id_in(prefix: str, text: str) -> UUID:
 
 
 def _listed(sessions: Sequence[UUID]) -> dict[str, Any]:
-    reports = children.reports(sessions)
-    share = MOST_TEXT // max(1, len(reports))
-    return {"subagents": [shown(report, share) for report in reports]}
+    return show(children.reports(sessions))
 
 
 def _schema(required: Sequence[str], **properties: Any) -> dict[str, Any]:
@@ -214,7 +212,8 @@ TOOLS = [
     ToolDefinition(
         name="wait_subagents",
         description=(
-            "Wait until subagents are done, and get their answers. Without `subagents` it waits for all that work now."
+            "Wait until subagents are done, and get their answers. Without `subagents` it is about all that work now "
+            "and those whose answer you have not seen yet."
         ),
         input_schema=_schema(
             [],

@@ -16,6 +16,8 @@ class Child(models.Model):
     turn = models.UUIDField()
     # Whether the parent has yet to be told how what it works on ends.
     working = models.BooleanField(default=True)
+    # Whether the parent's model has seen how it ended.
+    seen = models.BooleanField(default=False, db_default=False)
     # How many turns it had when it last began to work.
     turns_before = models.IntegerField(default=0)
     # How its work ended the last time: status, reason and error of a turn.

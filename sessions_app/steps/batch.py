@@ -196,7 +196,15 @@ class Batch:
         )
         if then.release is not None:
             self.released.append(step.session)
-        return Saved(moved=moved, first_seq=row.next_seq, work_rev=row.work_rev, project=row.project)
+        tree = None
+        if budget is not None:
+            asked = then.model_call.reserve if then.model_call is not None else None
+            if asked is not None:
+                budget.reserve(asked)
+            tree = budget.used(without=asked)
+        return Saved(
+            moved=moved, first_seq=row.next_seq, work_rev=row.work_rev, project=row.project, tree=tree
+        )
 
     def _end_model_call(self, ended: ModelCallEnd, output_seq: int | None, calls: int, then: Then) -> None:
         usage = ended.usage
