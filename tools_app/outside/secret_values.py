@@ -9,11 +9,11 @@ from urllib.parse import quote
 from uuid import UUID
 
 import structlog
-from django.db import connections
 
 from sessions_app import secrets
 from sessions_app.errors import NotFound
 from sessions_app.key_ring import UndecryptableSecret
+from tools_app import keeping
 from tools_app.results import ToolFailed
 
 logger = structlog.get_logger(__name__)
@@ -25,7 +25,7 @@ _SHORTEST_HIDDEN = 4
 
 async def header_secret(project: UUID, name: str) -> str:
     """The value of a secret, fit to stand in a header; `ToolFailed` says what an operator has to do."""
-    value = (await asyncio.to_thread(_reveal, project, name)).strip()
+    value = (await asyncio.to_thread(keeping.in_thread, _reveal, project, name)).strip()
     if not _FIT_FOR_HEADERS.fullmatch(value):
         raise ToolFailed(
             f"The secret {name!r} holds characters that can't stand in a header; an operator has to store it again."
@@ -48,9 +48,6 @@ def _reveal(project: UUID, name: str) -> str:
         raise ToolFailed(
             f"The secret {name!r} can't be decrypted with the keys of this deployment; an operator has to see to it."
         ) from None
-    finally:
-        # Django opens a connection for each thread that asks; these threads must not keep theirs.
-        connections.close_all()
 
 
 class Hidden:
