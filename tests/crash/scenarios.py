@@ -30,6 +30,9 @@ class Scenario:
     asks: tuple[str, ...] = ()
     """Tools whose calls a person has to allow first."""
 
+    skills: tuple[str, ...] = ()
+    """Skills that the config lists and that exist."""
+
     output_schema: Mapping[str, Any] | None = None
     steps: int
     """How many steps a worker commits for the first input and the second."""
@@ -55,6 +58,8 @@ class Scenario:
         }
         if self.asks:
             document["permissions"] = [{"tool": tool, "then": "ask"} for tool in self.asks]
+        if self.skills:
+            document["skills"] = list(self.skills)
         return document | ({"output_schema": dict(self.output_schema)} if self.output_schema else {})
 
     def cuts(self) -> list[str]:
@@ -91,6 +96,8 @@ def _call(name: str, number: int) -> dict[str, Any]:
     arguments = {
         "set_label": {"key": f"label{number}", "value": "set"},
         "update_todos": {"todos": [{"text": f"todo {number}", "state": "in_progress"}]},
+        "skill": {"name": "notes"},
+        "create_skill": {"name": "{case}." + str(number), "description": "New.", "instructions": "Do it."},
         "dev_append": {"file": "{case}." + str(number), "delay": 0.1 * number},
         "file_ticket": {"title": f"Ticket {number}"},
         "ask_user": {"questions": [{"text": f"Question {number}?", "options": [{"label": "Yes"}]}]},
@@ -177,6 +184,15 @@ SCENARIOS = {
         asks=("dev_*", "set_label"),
         waits=True,
         steps=7,
+    ),
+    "skills": Scenario(
+        replies=_of_one_class("skill", "create_skill"),
+        points=(*_EVERYWHERE, *_INTERNAL),
+        tools=("create_skill",),  # a person reviews what it writes
+        skills=("notes",),
+        waits=True,
+        steps=7,
+        again=dict.fromkeys(_INTERNAL, 3),
     ),
     "failing model": Scenario(
         replies=(

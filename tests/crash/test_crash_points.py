@@ -30,6 +30,7 @@ from tests.people import answer_everything
 from tests.processes.workers import FAST, Process, Workers
 from tests.sessions_app.providers.test_requests_on_the_wire import Recorder, recorder  # noqa: F401 - a fixture
 from tests.staging import eventually
+from tools_app import skills
 from tools_app.models import ToolClass
 from tools_app.registry import all_tools
 
@@ -79,11 +80,18 @@ def test_a_worker_may_die_anywhere(name: str, workers: Workers, recorder: Record
     assert invariants.check_workers() == []
     assert refused_requests([case.session for case in cases], recorder) == []
     assert scripts_were_played(scenario, cases) == {}
+    written = [f"{cut.replace(':', '-')}.1" for cut in scenario.cuts() if "create_skill" in scenario.tools]
+    newest = skills.skills_of(project).exclude(skill__name__in=scenario.skills)
+    assert sorted(newest.values_list("skill__name", "version")) == sorted((name, 1) for name in written)
 
 
 def start_session(scenario: Scenario, cut: str, *, project: UUID) -> UUID:
     """A session with two inputs, due now."""
     delay = 1.0 if cut == "release.before" else None
+    for name in scenario.skills:
+        skills.put_skill(
+            project=project, name=name, description="Notes.", instructions="Be brief.", actor=SYSTEM
+        )
     document = scenario.document(f"{cut.replace(':', '-')}", delay=delay)
     config = configs.create_config(project=project, document=document).row
     first, second = ([{"type": "text", "text": text}] for text in ("one", "two"))
