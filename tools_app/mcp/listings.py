@@ -22,9 +22,9 @@ from pydantic_core import PydanticCustomError
 
 from sessions_app.agent_config.json_schema import check_object_schema
 from sessions_app.text import UnstorableJson, clean_json, clean_text
-from tools_app.mcp import names
+from tools_app.mcp import credentials, names
 from tools_app.mcp.exchanges import exchange
-from tools_app.mcp.failures import McpFailure, NoAnswer
+from tools_app.mcp.failures import McpFailure, NoAnswer, RefusesCredentials
 from tools_app.mcp.servers import Server
 
 if TYPE_CHECKING:
@@ -151,13 +151,18 @@ async def _fetch(server: Server, listing: Listing, headers: Headers) -> _Fetched
 
     # A protocol that was learned before is learned anew: servers are upgraded. What never answered is not.
     protocol = listing.protocol if listing.tools is None else None
-    return await exchange(
-        server.url,
-        await headers(server),
-        ask,
-        connect_within=settings.TENURE.mcp_connect_timeout,
-        protocol=protocol,
-    )
+    sent = await headers(server)
+    try:
+        return await exchange(
+            server.url,
+            sent,
+            ask,
+            connect_within=settings.TENURE.mcp_connect_timeout,
+            protocol=protocol,
+        )
+    except RefusesCredentials:
+        credentials.refused(server, sent)
+        raise
 
 
 def _usable(server: Server, fetched: _Fetched) -> tuple[dict[str, RemoteTool], dict[str, str]]:

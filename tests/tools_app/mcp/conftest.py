@@ -17,6 +17,7 @@ from sessions_app import ids
 from sessions_app.models import Project
 from sessions_app.tool_port import Call, ToolContext, ToolOutcome
 from tests.tools_app.mcp.bad_server import BadServer
+from tools_app.keeping import in_thread
 from tools_app.mcp import calling, exchanges, listings, offering
 from tools_app.offers import Offer
 
@@ -107,7 +108,7 @@ def offers_of(project: UUID) -> Offers:
     """What the server at a URL is offered as."""
 
     async def in_database(function: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.to_thread(function, *arguments)
+        return await asyncio.to_thread(in_thread, function, *arguments)
 
     async def ask(url: str, **parts: Any) -> tuple[dict[str, Offer], dict[str, str]]:
         return await offering.offers(config_of(url, **parts), project=project, in_database=in_database)
