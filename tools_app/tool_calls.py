@@ -73,7 +73,7 @@ WITH wanted AS MATERIALIZED (
         completed_at = clock_timestamp()
     FROM wanted
     WHERE c.id = wanted.id AND c.session_id = wanted.session_id AND c.state = wanted.from_state
-        AND c.state <> 'completed' AND (c.state <> 'running' OR c.attempt = wanted.attempt)
+        AND (c.state = 'ready' OR c.state = 'running' AND c.attempt = wanted.attempt)
     RETURNING 1
 )
 SELECT tool_calls_expected((SELECT count(*) FROM changed), (SELECT count(*) FROM wanted))
@@ -119,6 +119,7 @@ def start_calls(cursor: psycopg.Cursor[Any], rows: Sequence[tuple[UUID, int]]) -
 def complete_calls(cursor: psycopg.Cursor[Any], rows: Sequence[Completed]) -> None:
     """Store results, each from the state (and, if running, the attempt) that it names.
 
+    A worker completes what it runs. What waits for a person or a backend is none of that, so it is refused.
     `Conflict` where one is in another state; in a pipeline `psycopg.errors.RestrictViolation`, later.
     """
     if not rows:

@@ -88,12 +88,12 @@ def test_results_of_many_sessions_are_one_statement(session: Session, call_of: C
     rows = [
         factories.tool_call(session, state="running"),
         factories.tool_call(session, tool_class="internal"),
-        factories.tool_call(other, state="waiting"),
+        factories.tool_call(other, tool_class="internal"),
     ]
     complete(
         Completed(call_of(rows[0]), "running", DONE, session.attempt),
         Completed(call_of(rows[1]), "ready", FAILED),
-        Completed(call_of(rows[2]), "waiting", DONE),
+        Completed(call_of(rows[2]), "ready", DONE),
     )
     for row in rows:
         row.refresh_from_db()
@@ -126,6 +126,19 @@ def test_only_the_attempt_that_runs_a_call_brings_its_result(session: Session, c
     assert row.state == "running"
 
 
+@pytest.mark.parametrize("tool_class", ["custom", "human", "command"])
+@pytest.mark.parametrize("state", ["waiting", "awaiting_approval"])
+def test_a_worker_can_not_complete_what_waits_for_others(
+    session: Session, call_of: CallOf, state: str, tool_class: str
+) -> None:
+    """A85: whatever it believes; the result of a custom call comes from its backend."""
+    row = factories.tool_call(session, state=state, tool_class=tool_class)
+    with pytest.raises(Conflict):
+        complete(Completed(call_of(row), state, DONE, session.attempt))
+    row.refresh_from_db()
+    assert row.state == state
+
+
 def test_one_wrong_state_leaves_all_rows_as_they_were(session: Session, call_of: CallOf) -> None:
     """S2: a step is saved whole or not at all."""
     good, bad = factories.tool_call(session, state="running"), factories.tool_call(session)
@@ -140,11 +153,11 @@ def test_one_wrong_state_leaves_all_rows_as_they_were(session: Session, call_of:
 
 def test_a_result_for_another_sessions_call_is_refused(session: Session, call_of: CallOf) -> None:
     """L3: the lock that a step holds is that of its own session."""
-    row = factories.tool_call(factories.running(factories.worker()), state="waiting")
+    row = factories.tool_call(factories.running(factories.worker()), tool_class="internal")
     call = call_of(row)
     foreign = Call(**{name: getattr(call, name) for name in Call.__slots__} | {"session": session.id})
     with pytest.raises(Conflict):
-        complete(Completed(foreign, "waiting", DONE))
+        complete(Completed(foreign, "ready", DONE))
 
 
 def test_a_pipeline_learns_of_the_refusal_without_asking(session: Session, call_of: CallOf) -> None:
