@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from sessions_app.api.stream_requests import project_query, project_source, sess
 from sessions_app.errors import Invalid, TenureError
 from sessions_app.feed import frames
 from sessions_app.feed.filters import EVERYTHING, Filter
-from sessions_app.feed.follower import CaughtUp, Entries, Event, Ping
+from sessions_app.feed.follower import CaughtUp, Entries, Event, Ping, Previewed
 from sessions_app.feed.gate import SCOPE_KEY, Gate, SlowConsumer
 from sessions_app.feed.hub import hub
 from sessions_app.feed.reading import dumps
@@ -47,6 +48,17 @@ type Receive = Callable[[], Awaitable[dict[str, Any]]]
 type Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a handshake asked for and may have."""
+
+    admission: Admission
+    source: Source
+    cursor: str
+    only: Filter = EVERYTHING
+    deltas: bool = False
+
+
 class _Socket:
     """One connection, from its handshake to its end."""
 
@@ -60,7 +72,7 @@ class _Socket:
     async def run(self) -> None:
         await self._receive()  # the handshake
         try:
-            admission, source, cursor, only = await in_thread(self._open)
+            opened = await in_thread(self._open)
         except ForeignOrigin:
             await self._send({"type": "websocket.close"})
             return
@@ -73,12 +85,13 @@ class _Socket:
             return
         await self._send({"type": "websocket.accept"})
         self._gate.attach()
-        feed = asyncio.create_task(self._feed(admission, source, cursor, only))
+        feed = asyncio.create_task(self._feed(opened))
+        source = opened.source
         session = source.session if isinstance(source, SessionSource) else None
         try:
             while (message := await self._receive())["type"] == "websocket.receive":
                 self._gate.stop_reading()
-                await self._answer(admission.access, session, message)
+                await self._answer(opened.admission.access, session, message)
                 self._gate.read_on()
         except asyncio.CancelledError:
             feed.cancel()
@@ -91,23 +104,29 @@ class _Socket:
                 await feed
             self._gate.detach()
 
-    def _open(self) -> tuple[Admission, Source, str, Filter]:
+    def _open(self) -> _Opened:
         """In a thread."""
         request = request_of(self.scope)
         admission = admit(request, is_socket=True)
         session = self.scope["url_route"]["kwargs"].get("session")
         if session is not None:
-            session_wanted = session_query(request.GET)
-            return admission, session_source(admission, session), session_wanted.after, EVERYTHING
-        wanted = project_query(request.GET)
-        return admission, project_source(admission), wanted.after, wanted.filter()
+            one = session_query(request.GET)
+            return _Opened(admission, session_source(admission, session), one.after, deltas=one.deltas)
+        all_of_it = project_query(request.GET)
+        return _Opened(admission, project_source(admission), all_of_it.after, only=all_of_it.filter())
 
     # --- out -----------------------------------------------------------------------------------------
 
-    async def _feed(self, admission: Admission, source: Source, cursor: str, only: Filter) -> None:
+    async def _feed(self, opened: _Opened) -> None:
+        admission = opened.admission
         try:
             following = hub().follow(
-                source, access=admission.access, cursor=cursor, only=only, login=admission.login
+                opened.source,
+                access=admission.access,
+                cursor=opened.cursor,
+                only=opened.only,
+                login=admission.login,
+                deltas=opened.deltas,
             )
             async with following as follower, aclosing(follower.events()) as events:
                 async for event in events:
@@ -136,6 +155,10 @@ class _Socket:
                 await self._gate.passable()
                 self._cursor = cursor
                 await self._say({"type": "caught_up", "cursor": cursor})
+            case Previewed(deltas):
+                for text in deltas:
+                    if self._gate.is_open:  # what is left out is missed by its number, and by nobody
+                        await self._send({"type": "websocket.send", "text": text})
             case Ping():
                 await self._gate.passable()
                 await self._say({"type": "ping"})

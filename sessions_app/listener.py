@@ -91,7 +91,9 @@ class _Wire:
                 raise psycopg.OperationalError(result.error_message.decode(errors="replace"))
         heard: dict[str, dict[str, None]] = {}
         while notification := self._pgconn.notifies():
-            words = notification.extra.decode().split(",")
+            payload = notification.extra.decode()
+            # A payload is a list of words, or JSON that is handed on as it is.
+            words = [payload] if payload.startswith("[") else payload.split(",")
             heard.setdefault(notification.relname.decode(), {}).update(dict.fromkeys(words))
         return listening, {channel: list(words) for channel, words in heard.items()}
 

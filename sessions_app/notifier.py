@@ -8,7 +8,8 @@ database the words wait, a bounded number of them; past that, one word for the k
 
 import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -25,6 +26,7 @@ PAYLOAD_LIMIT = 7_900
 """Bytes; PostgreSQL refuses payloads of 8,000 and more."""
 
 WORDS_KEPT = 20_000
+POSTS_KEPT = 500
 EVERYTHING = "*"
 
 # All channels in one statement. A notification is no data, so its commit does not wait for the disk; set for
@@ -60,6 +62,8 @@ class Notifier:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._words: dict[str, set[str]] = {}
+        # Whole payloads, in order: previews, which nobody misses. Only so many wait.
+        self._posts: deque[tuple[str, str]] = deque(maxlen=POSTS_KEPT)
         self._sending = False
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -75,15 +79,25 @@ class Notifier:
             waiting |= new
             if len(waiting) > WORDS_KEPT:
                 self._words[kind] = {EVERYTHING}
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            self._begin()
+
+    def post(self, kind: str, payloads: Iterable[str]) -> None:
+        """Send these payloads soon, in order. They are lost where they can't be sent, or where too many wait."""
+        with self._changed:
+            if not self._closing:
+                self._posts.extend((kind, payload) for payload in payloads)
+                self._begin()
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
 
     def flush(self, *, limit: float = 1.0) -> bool:
         """Wait until all is sent; False if that took longer than `limit` seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._words and not self._sending, limit)
+            return self._changed.wait_for(lambda: not (self._words or self._posts or self._sending), limit)
 
     def close(self, *, limit: float = 1.0) -> None:
         """Send what waits, within `limit` seconds, and end."""
@@ -98,9 +112,9 @@ class Notifier:
     def _run(self) -> None:
         failures = 0
         while self._wait_for_words():
-            words = self._take()
+            words, posts = self._take()
             try:
-                self._send(words)
+                self._send(words, posts)
             except psycopg.Error as error:
                 failures += 1
                 self._give_back(words)
@@ -118,14 +132,16 @@ class Notifier:
 
     def _wait_for_words(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._words or self._closing)
+            self._changed.wait_for(lambda: self._words or self._posts or self._closing)
             return not self._closing
 
-    def _take(self) -> dict[str, set[str]]:
+    def _take(self) -> tuple[dict[str, set[str]], list[tuple[str, str]]]:
         with self._changed:
             self._sending = True
             words, self._words = self._words, {}
-            return words
+            posts = list(self._posts)
+            self._posts.clear()
+            return words, posts
 
     def _give_back(self, words: dict[str, set[str]]) -> None:
         with self._changed:
@@ -133,7 +149,7 @@ class Notifier:
         for kind, some in words.items():
             self.ring(kind, some)
 
-    def _send(self, words: dict[str, set[str]]) -> None:
+    def _send(self, words: dict[str, set[str]], posts: Sequence[tuple[str, str]]) -> None:
         if self._connection is None:
             self._connection = own_connection.connect(purpose="notify")
         messages = [
@@ -141,6 +157,7 @@ class Notifier:
             for kind, some in sorted(words.items())
             for payload in ([EVERYTHING] if EVERYTHING in some else payloads(some))
         ]
+        messages += [(channel_of(kind), payload) for kind, payload in posts]
         self._connection.execute(_NOTIFY, tuple(map(list, zip(*messages, strict=True))))
 
     def _disconnect(self) -> None:

@@ -26,7 +26,7 @@ from django.db import Error as DjangoDatabaseError
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef
 
-from sessions_app import idempotency, leases, own_connection, tool_port, wakeups
+from sessions_app import idempotency, leases, own_connection, tickets, tool_port, wakeups
 from sessions_app.hosting.stop import StopFlag
 from sessions_app.leases import LOCK_CLASS
 from sessions_app.models import EndReason, Lease, Session, SessionStatus, Worker
@@ -165,6 +165,7 @@ class Sweeper:
     def purge(self) -> bool:
         """Drop what nobody needs any more, a batch; returns whether there may be more."""
         dropped = idempotency.delete_expired(limit=PURGE_BATCH)
+        unused = tickets.delete_expired(limit=PURGE_BATCH)
         old = Worker.objects.filter(
             ~Exists(Lease.objects.filter(worker=OuterRef("pk"))),
             dead=True,
@@ -172,7 +173,7 @@ class Sweeper:
         )
         batch = old.order_by("pk").values_list("pk", flat=True)[:PURGE_BATCH]
         workers, _ = Worker.objects.filter(pk__in=list(batch)).delete()
-        return PURGE_BATCH in {dropped, workers}
+        return PURGE_BATCH in {dropped, unused, workers}
 
     def disconnect(self) -> None:
         """Give both connections back; the next turn makes new ones."""

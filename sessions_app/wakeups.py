@@ -7,6 +7,9 @@ Four kinds of doorbell. Whoever committed rings them, afterwards and outside the
 - `ENTRIES`: the log of the session whose id is the word grew; feeds read on.
 - `CALLS`: in the project whose id is the word a call began to wait for a backend; those who claim calls look.
 
+Beside them, for previews of replies on their way: `WATCH` says that somebody watches a session, `DELTAS` carries
+pieces. Only these are data, and only because nobody misses them.
+
 Services call `after_commit` and `on_lease_end` inside their transaction; the step commit, which runs many
 sessions at once in a worker's threads, calls the `ring_…` functions after its commit. `subscribe` is the
 other side. A lost wake-up costs at most one fallback poll, so nothing here blocks or raises.
@@ -26,6 +29,8 @@ from sessions_app.notifier import Notifier
 WORK = "work"
 LEASE = "lease"
 ENTRIES = "entries"
+WATCH = "watch"
+DELTAS = "deltas"
 CALLS = "calls"
 
 _LOOK = "!"  # the word of a doorbell that has nothing more to say
@@ -89,6 +94,16 @@ def ring_entries(session_ids: Iterable[UUID]) -> None:
 def ring_calls(project_ids: Iterable[UUID]) -> None:
     """In these projects there are calls that a backend can take."""
     _process.notifier.ring(CALLS, [str(project_id) for project_id in project_ids])
+
+
+def ring_watch(words: Iterable[str]) -> None:
+    """Somebody watches replies on their way; a word is `<session>:<watcher>`."""
+    _process.notifier.ring(WATCH, words)
+
+
+def post_deltas(payloads: Iterable[str]) -> None:
+    """Pieces of replies for those who watch: JSON arrays, carried in order and as they are, or lost."""
+    _process.notifier.post(DELTAS, payloads)
 
 
 def subscribe(kind: str, callback: Callback) -> Callable[[], None]:

@@ -4,6 +4,7 @@ from django.urls import URLPattern, path
 
 from sessions_app.api.branch_views import RetryView, RewindView
 from sessions_app.api.export_view import export
+from sessions_app.api.feed_views import ProjectEntriesView, TicketsView
 from sessions_app.api.input_views import (
     CancelInputView,
     DemoteInputView,
@@ -42,7 +43,9 @@ urlpatterns: list[URLPattern] = [
     path("sessions/<str:session>/stream", session_stream),
     path("sessions/<str:session>/turns", TurnsView.as_view()),
     path("sessions/<str:session>/wait", wait),
+    path("entries", ProjectEntriesView.as_view()),
     path("stream", project_stream),
+    path("tickets", TicketsView.as_view()),
     path("inputs/<str:input>/cancel", CancelInputView.as_view()),
     path("inputs/<str:input>/demote", DemoteInputView.as_view()),
     path("inputs/<str:input>/move", MoveInputView.as_view()),

@@ -5,6 +5,7 @@ The first frame is a comment, so that a client knows at once that it is connecte
 the stream ends with it.
 """
 
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
@@ -26,7 +27,7 @@ from sessions_app.api.stream_requests import (
 from sessions_app.api.waiting import give_back
 from sessions_app.errors import TenureError
 from sessions_app.feed.filters import EVERYTHING, Filter
-from sessions_app.feed.follower import CaughtUp, Entries, Event, Follower, Ping
+from sessions_app.feed.follower import CaughtUp, Entries, Event, Follower, Ping, Previewed
 from sessions_app.feed.gate import SCOPE_KEY, Gate, SlowConsumer
 from sessions_app.feed.hub import hub
 from sessions_app.feed.reading import dumps
@@ -43,7 +44,8 @@ async def _admit(request: HttpRequest) -> Admission:
 async def session_stream(request: HttpRequest, admission: Admission, session: str) -> StreamingHttpResponse:
     query = session_query(request.GET)
     source = await sync_to_async(session_source)(admission, session)
-    return await _stream(request, admission, source, last_event_id(request) or query.after)
+    cursor = last_event_id(request) or query.after
+    return await _stream(request, admission, source, cursor, deltas=query.deltas)
 
 
 @async_view(answers=(MEDIA_TYPE,), authentication=_admit)
@@ -55,12 +57,25 @@ async def project_stream(request: HttpRequest, admission: Admission) -> Streamin
 
 
 async def _stream(
-    request: HttpRequest, admission: Admission, source: Source, cursor: str, *, only: Filter = EVERYTHING
+    request: HttpRequest,
+    admission: Admission,
+    source: Source,
+    cursor: str,
+    *,
+    only: Filter = EVERYTHING,
+    deltas: bool = False,
 ) -> StreamingHttpResponse:
     await give_back()
 
-    def follow() -> AbstractAsyncContextManager[Follower]:
-        return hub().follow(source, access=admission.access, cursor=cursor, only=only, login=admission.login)
+    def follow(*, deltas: bool = False) -> AbstractAsyncContextManager[Follower]:
+        return hub().follow(
+            source,
+            access=admission.access,
+            cursor=cursor,
+            only=only,
+            login=admission.login,
+            deltas=deltas,
+        )
 
     # Once just to see that it can be followed: a wrong cursor is a problem document, not the beginning of a
     # stream. The stream itself begins when the server takes it, which may never happen.
@@ -68,7 +83,7 @@ async def _stream(
         pass
     gate: Gate = getattr(request, "scope", {}).get(SCOPE_KEY) or Gate()
     return StreamingHttpResponse(
-        _events(follow, gate),
+        _events(functools.partial(follow, deltas=deltas), gate),
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
         headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
     )
@@ -108,6 +123,8 @@ def _rendered(event: Event) -> list[tuple[str, str | None]]:
         case CaughtUp(cursor):
             frame = dumps({"type": "caught_up", "cursor": cursor})
             return [(f"id: {cursor}\nevent: caught_up\ndata: {frame}\n\n", cursor)]
+        case Previewed(frames):
+            return [(f"event: delta\ndata: {frame}\n\n", None) for frame in frames]
         case Ping():
             return [(": ping\n\n", None)]
 

@@ -11,6 +11,7 @@ from sessions_app.api.model_views import ModelsView
 from sessions_app.api.profile_views import ProfileConfigView, ProfilesView, ProfileVersionsView, ProfileView
 from sessions_app.api.schema_view import SchemaView
 from sessions_app.api.secret_views import SecretsView, SecretView
+from sessions_app.api.usage_view import UsageView
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("me", MeView.as_view()),
@@ -28,6 +29,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("secrets", SecretsView.as_view()),
     path("secrets/<str:name>", SecretView.as_view()),
     path("models", ModelsView.as_view()),
+    path("usage", UsageView.as_view()),
     path("schema", SchemaView.as_view()),
     *session_urls.urlpatterns,
 ]

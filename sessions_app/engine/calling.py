@@ -10,16 +10,15 @@ from uuid import UUID
 from django.conf import settings
 
 from sessions_app import artifacts, ids, secrets
-from sessions_app.crashpoints import crash_point
 from sessions_app.database import is_transient
-from sessions_app.engine import reductions, retry
+from sessions_app.engine import previews, reductions, retry
 from sessions_app.engine.context import artifacts_of, with_media
 from sessions_app.engine.resume import repair_orphaned_tool_calls
 from sessions_app.engine.state import SessionState
 from sessions_app.errors import NotFound
 from sessions_app.key_ring import MalformedKeyRing, UndecryptableSecret
 from sessions_app.providers import prices
-from sessions_app.providers.port import Category, Delta, ModelCallFailed, ModelRequest, Reply, Usage
+from sessions_app.providers.port import Category, ModelCallFailed, ModelRequest, Reply, Usage
 from sessions_app.providers.registry import credential, provider_for
 from sessions_app.tool_port import InDatabase, Toolkit
 
@@ -44,6 +43,7 @@ async def request_for(
         messages=messages,
         tools=toolkit.specs(),
         output_schema=state.document.get("output_schema"),
+        watched_as=str(state.id),
     )
 
 
@@ -76,13 +76,8 @@ async def bare_request(state: SessionState, call_id: UUID, in_database: InDataba
 
 async def ask(request: ModelRequest) -> Reply:
     """One whole reply, or `ModelCallFailed`."""
-    return await provider_for(request.provider).reply(
-        request, _on_delta if settings.TENURE.crash_at else None
-    )
-
-
-def _on_delta(_: Delta) -> None:
-    crash_point("model.streaming")
+    with previews.of_this_process.of(request) as on_delta:
+        return await provider_for(request.provider).reply(request, on_delta)
 
 
 def _reveal(project: UUID, name: str) -> str:

@@ -30,6 +30,7 @@ from django.db import connection
 from sessions_app import leases, steps, wakeups
 from sessions_app.crashpoints import crash_point
 from sessions_app.database import is_transient
+from sessions_app.engine import previews
 from sessions_app.engine import state as states
 from sessions_app.engine.committer import Committer
 from sessions_app.engine.runner import Run
@@ -98,6 +99,7 @@ class Worker:
             self.stop.on_change(partial(self._call_soon, self._wake.set)),
             wakeups.subscribe(wakeups.WORK, lambda _: self._call_soon(self._wake.set)),
             wakeups.subscribe(wakeups.LEASE, self._on_lease_bell),
+            previews.of_this_process.listen(),
         ]
         try:
             await self._claim_until_stopped()

@@ -7,6 +7,7 @@ those who stand elsewhere, and they read for themselves up to `end`.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -32,8 +33,9 @@ RING_BYTES = 2 * 2**20
 class Channel:
     """Lives on the event loop, as long as it has followers. Nothing of it runs while nothing happens."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, on_batch: Callable[[Batch[Any]], None] = lambda _: None) -> None:
         self.source = source
+        self._on_batch = on_batch
         self.followers: set[Follower] = set()
         self.end: Any = None
         """The position up to which it was read; None until it was read for the first time."""
@@ -119,6 +121,7 @@ class Channel:
 
     def _keep(self, batch: Batch[Any]) -> None:
         self.end = batch.end
+        self._on_batch(batch)
         self._ring.append(batch)
         self._ring_bytes += batch.size
         while len(self._ring) > 1 and (len(self._ring) > RING_BATCHES or self._ring_bytes > RING_BYTES):

@@ -16,6 +16,7 @@ from sessions_app.access import Access
 from sessions_app.errors import TenureError
 from sessions_app.feed.channel import Channel
 from sessions_app.feed.filters import EVERYTHING, Filter
+from sessions_app.feed.previews import Preview
 from sessions_app.feed.reading import Frame
 from sessions_app.feed.sources import Source
 from sessions_app.feed.threads import in_thread
@@ -44,7 +45,14 @@ class Ping:
     """Nothing new; the connection is alive."""
 
 
-type Event = Entries | CaughtUp | Ping
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    """Pieces of a reply on its way, as frames; never saved."""
+
+    frames: Sequence[str]
+
+
+type Event = Entries | CaughtUp | Ping | Previewed
 
 
 class Follower:
@@ -69,6 +77,7 @@ class Follower:
         self._page = FIRST_PAGE
         self._refusal: TenureError | None = None
         self._awake = asyncio.Event()
+        self.preview = Preview()
 
     @property
     def source(self) -> Source:
@@ -114,6 +123,9 @@ class Follower:
             if not caught_up:
                 caught_up = True
                 yield CaughtUp(self.source.cursor(self._position))
+                continue
+            if self.preview.waiting:
+                yield Previewed(self.preview.take())
                 continue
             if loop.time() >= ping_at:
                 ping_at = loop.time() + interval

@@ -27,6 +27,7 @@ from sessions_app.feed import reading, standing
 from sessions_app.feed.channel import Channel, observed
 from sessions_app.feed.filters import EVERYTHING, Filter
 from sessions_app.feed.follower import Follower
+from sessions_app.feed.previews import Previews
 from sessions_app.feed.sources import ProjectSource, SessionSource, Source
 from sessions_app.feed.threads import in_thread
 
@@ -58,6 +59,7 @@ class Hub:
         self._rounds: list[asyncio.Task[None]] = []
         self._lock = threading.Lock()
         self._words: set[str | None] = set()
+        self._previews = Previews(loop)
 
     @property
     def followers(self) -> list[Follower]:
@@ -72,19 +74,27 @@ class Hub:
         cursor: str,
         only: Filter = EVERYTHING,
         login: str | None = None,
+        deltas: bool = False,
     ) -> AsyncIterator[Follower]:
-        """A follower that has found its place. Raises `InvalidCursor` and `NotFound`."""
+        """A follower that has found its place; with `deltas` it gets previews too.
+
+        Raises `InvalidCursor` and `NotFound`.
+        """
         channel = self._channels.get(source.key)
         if channel is None:
-            channel = self._channels[source.key] = Channel(source)
+            channel = self._channels[source.key] = Channel(source, on_batch=self._previews.entries_came)
             self._followed_projects += isinstance(source, ProjectSource)
         follower = Follower(channel, access=access, cursor=cursor, only=only, login=login)
         channel.followers.add(follower)
         self._start()
         try:
             await follower.begin()
+            if deltas and isinstance(source, SessionSource):
+                self._previews.add(source.session, follower)
             yield follower
         finally:
+            if isinstance(source, SessionSource):
+                self._previews.remove(source.session, follower)
             channel.followers.discard(follower)
             if not channel.followers:
                 channel.close()

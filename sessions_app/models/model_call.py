@@ -61,6 +61,7 @@ class ModelCall(models.Model):
                 name="model_call_one_open",
             ),
         ]
+        # Beside these, a migration makes a BRIN index on `started_at`, for usage in a range of time.
         indexes = [models.Index(fields=["session", "started_at"], name="model_call_of_session")]
 
     def __str__(self) -> str:

@@ -69,7 +69,8 @@ class ModelRequest:
     for its own protocol. Media blocks in them hold their bytes (`data` base64 and `media_type`). `script` and
     `script_position` are read by the scripted provider only. A stream without an event for `quiet_limit`
     seconds has failed. `body_budget` is the largest body, bytes, where the provider has refused a larger one;
-    `cache_key` is the same for all requests that share a beginning.
+    `cache_key` is the same for all requests that share a beginning. `watched_as` is the session whose followers may
+    see the reply on its way; None where nobody may.
     """
 
     provider: str
@@ -88,6 +89,7 @@ class ModelRequest:
     quiet_limit: float = 60.0
     body_budget: int | None = None
     cache_key: str | None = None
+    watched_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
