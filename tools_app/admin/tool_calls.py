@@ -1,8 +1,15 @@
 """Tool calls in the admin: to read."""
 
-from django.contrib import admin
+from urllib.parse import urlencode
 
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from unfold.decorators import action  # type: ignore[import-untyped]
+
+from sessions_app import ids
 from sessions_app.admin import ReadOnlyAdmin
+from tools_app.admin.shown import as_json
 from tools_app.models import ToolCall
 
 
@@ -22,3 +29,19 @@ class ToolCallAdmin(ReadOnlyAdmin):
     list_select_related = ["session"]
     search_fields = ["id", "session__id"]
     ordering = ["-id"]
+    actions_detail = ["explain"]
+
+    @action(description="Explain", url_path="explain", permissions=["view"])  # type: ignore[untyped-decorator]
+    def explain(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """To the page that says what would become of this call now, and why."""
+        row = self.get_object(request, object_id)
+        if row is None:
+            messages.error(request, "There is no such tool call.")
+            return HttpResponseRedirect(reverse("admin:tools_app_toolcall_changelist"))
+        asked = {
+            "where": ids.encode("ses", row.session_id),
+            "tool": row.name,
+            "arguments": as_json(row.arguments),
+        }
+        page = reverse("admin:tools_app_remembereddecision_explain")
+        return HttpResponseRedirect(f"{page}?{urlencode(asked)}")
