@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
+from django.test import Client
+from django.urls import reverse
 
 from sessions_app import configs, ids
 from sessions_app.errors import Invalid, NotFound
@@ -129,6 +132,18 @@ def test_two_who_write_at_once_make_two_versions() -> None:
         writers = [Contender(lambda text=text: put(project, text=text)) for text in ("A", "B")]
         wait_until_blocked(2)
     assert sorted(writer.result().version.version for writer in writers) == [2, 3]
+
+
+def test_staff_read_every_version(project: Project, client: Client) -> None:
+    put(project)
+    put(project, text="Write more.")
+    client.force_login(User.objects.create_superuser("root"))
+    listed = client.get(reverse("admin:tools_app_skillversion_changelist"))
+    assert listed.status_code == 200
+    first = SkillVersion.objects.get(version=1)
+    page = client.get(reverse("admin:tools_app_skillversion_change", args=[first.pk])).content.decode()
+    assert "Write notes." in page
+    assert 'name="_save"' not in page
 
 
 # --- which ones a turn finds -----------------------------------------------------------------------------
