@@ -1,4 +1,4 @@
-"""The three ends of a worker that the demo shows. Each waits until it sees the moment it is for.
+"""The four ends of a worker that the demo shows. Each waits until it sees the moment it is for.
 
 With the scripted agent each act must happen as intended, or the demo falls short and says why. A real model
 keeps no schedule: what it left no chance for is reported as skipped.
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from bench.report import Report
@@ -31,13 +32,15 @@ class Missed(Exception):
 class Stage:
     """What the acts share.
 
-    `file` is what the scripted agent's dev_append writes to; `resumed` are the attempts that followed an act.
+    `file` is what the scripted agent's dev_append writes to, `looked_up` the trace of the lookup that has to be
+    allowed; `resumed` are the attempts that followed an act.
     """
 
     follower: Follower
     report: Report
     scripted: bool
     file: Path
+    looked_up: Path
     start_worker: Callable[[], Child]
     wait_ready: Callable[[Child], None]
     resumed: set[int] = field(default_factory=set)
@@ -206,6 +209,83 @@ def stop_worker(stage: Stage) -> None:
         raise FellShort(f"a planned stop counted as {resumed['data']['reason']}")
     if follower.state_of(caught.call) != ModelCallState.SUCCEEDED and stage.scripted:
         raise FellShort("the planned stop cut a model call that had time to end")
+
+
+def answer_while_killed(stage: Stage) -> None:
+    """People and a backend answer while the worker is killed that goes on with the first of their answers."""
+    follower = stage.follower
+
+    def asked() -> bool:
+        enough = 3 if stage.scripted else 1
+        return follower.at_rest() or (follower.status == "waiting" and len(_asked(stage)) >= enough)
+
+    follower.until(asked, what="the agent to ask others")
+    if follower.at_rest():
+        raise Missed("the turn ended without a question to anybody")
+    if follower.held:
+        raise FellShort("a worker holds a session that waits for people")
+    stage.say(f"waits for {', '.join(one.what for one in _asked(stage))}, and no worker holds it")
+    if not any(one.what == "an approval" for one in _asked(stage)):
+        raise Missed("nothing had to be allowed")
+    answer_all(stage, only="an approval")
+
+    def working() -> Held | bool | None:
+        if _running_call(follower, "dev_lookup") and (stage.looked_up.exists() or not stage.scripted):
+            return follower.held
+        return follower.at_rest()
+
+    held = follower.until(working, what="a worker to go on", every=_CLOSE)
+    if not isinstance(held, Held):
+        raise Missed("the turn ended before a worker was seen going on")
+    killed = time.monotonic()
+    os.kill(held.pid, signal.SIGKILL)
+    stage.say(f"SIGKILL for loop process {held.worker}, while the others answer")
+    answer_all(stage)
+    stage.recovered("loop process killed while people answer", held, killed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Something that others have to answer, and how the demo does it."""
+
+    what: str
+    answer: Callable[[], Json]
+
+
+def _asked(stage: Stage) -> list[_Asked]:
+    """What is open now, as a client sees it."""
+    api, session = stage.follower.api, stage.follower.session
+    found = [
+        _Asked("an approval", partial(api.decide, row["id"], "allow")) for row in api.open_approvals(session)
+    ]
+    for row in api.open_questions(session):
+        answers = [
+            {"options": [0]} if one["options"] else {"text": "As you like."} for one in row["questions"]
+        ]
+        found.append(_Asked("an answer", partial(api.answer, row["id"], answers)))
+    found += [
+        _Asked("a backend", partial(api.give_result, row["id"], "ordered, number 4711"))
+        for row in api.waiting_calls(session)
+    ]
+    return found
+
+
+_GIVEN = {
+    "an approval": "somebody allows it",
+    "an answer": "somebody answers",
+    "a backend": "the backend posts its result",
+}
+
+
+def answer_all(stage: Stage, *, only: str | None = None) -> bool:
+    """Answer what is open, through the API; False if nothing was."""
+    answered = False
+    for one in _asked(stage):
+        if only in {None, one.what}:
+            one.answer()
+            stage.say(_GIVEN[one.what])
+            answered = True
+    return answered
 
 
 def _running_call(follower: Follower, tool: str) -> str | None:

@@ -1,7 +1,8 @@
 """The demo's agent: one set of tools, and either a script that plays its part or a real model that is asked to.
 
-Both do the same work in two turns, so that the same things can happen to their workers: look up, append (the
-tool whose effect nobody may repeat), look again, label.
+Both do the same work in three turns, so that the same things can happen to their workers: look up, append (the
+tool whose effect nobody may repeat), look again; label; and at last what others have a say in, a call that a
+person has to allow, a question, and a tool of the team's own backend.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,19 @@ LOOKUP_DELAY = 2.5
 
 _TOOLS: Json = {"set_label": {}, "dev_append": {}, "dev_lookup": {}}
 _PERMISSIONS = [{"tool": "dev_append", "then": "allow"}, {"tool": "dev_lookup", "then": "allow"}]
+_OF_OTHERS: Json = {
+    "ask_user": {},
+    "order_part": {
+        "class": "custom",
+        "description": "Order a part from the supplier; the team's backend does it and reports back.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"part": {"type": "string"}},
+            "required": ["part"],
+        },
+    },
+}
+QUESTION = {"text": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +43,17 @@ class Names:
     before: str
     during: str
     after: str
+    allowed: str  # what is looked up only once a person has allowed it
 
 
 def names(run: str) -> Names:
-    return Names(file=f"ledger-{run}", before=f"stock-{run}", during=f"price-{run}", after=f"check-{run}")
+    return Names(
+        file=f"ledger-{run}",
+        before=f"stock-{run}",
+        during=f"price-{run}",
+        after=f"check-{run}",
+        allowed=f"supplier-{run}",
+    )
 
 
 def first_input(things: Names) -> str:
@@ -48,13 +69,23 @@ def second_input() -> str:
     return "Set the label phase to done and tell me so."
 
 
+def third_input(things: Names) -> str:
+    return (
+        f"In one reply, look up {things.allowed} with dev_lookup and a delay of 2 seconds, ask with ask_user which "
+        "colour (Red or Blue), and order the part wheel with order_part. Then tell me what came of it."
+    )
+
+
 def document(model: Json | None, things: Names) -> Json:
     """The agent config; `model` is None for the scripted agent."""
     base: Json = {
         "version": 1,
         "instructions": INSTRUCTIONS,
-        "tools": _TOOLS,
-        "permissions": _PERMISSIONS,
+        "tools": _TOOLS | _OF_OTHERS,
+        "permissions": [
+            {"tool": "dev_lookup", "arguments": {"key": {"matches": "supplier.*"}}, "then": "ask"},
+            *_PERMISSIONS,
+        ],
     }
     if model is not None:
         return base | {"model": model}
@@ -88,6 +119,17 @@ def _replies(things: Names) -> list[Json]:
         # Here a runworker is told to stop: this reply is still saved, by the one that stops.
         {"text": "I close the count.", "delay": MODEL_SECONDS, "tool_calls": [_label("done")]},
         {"text": "Done.", "delay": 0.3},
+        # Here the session waits for three answers, and a loop is killed while they come.
+        {
+            "text": "That is not mine alone to decide.",
+            "delay": 0.3,
+            "tool_calls": [
+                _lookup(things.allowed, delay=LOOKUP_DELAY),
+                {"name": "ask_user", "arguments": {"questions": [QUESTION]}},
+                {"name": "order_part", "arguments": {"part": "wheel"}},
+            ],
+        },
+        {"text": "The supplier is known, the colour is chosen, the wheel is ordered.", "delay": 0.3},
     ]
 
 

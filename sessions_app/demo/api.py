@@ -82,6 +82,30 @@ class Api:
             if not page["has_more"]:
                 return found
 
+    def open_approvals(self, session: str) -> list[Json]:
+        return self._open("/approvals", session=session, state="open")
+
+    def open_questions(self, session: str) -> list[Json]:
+        return self._open("/questions", session=session, state="open")
+
+    def waiting_calls(self, session: str) -> list[Json]:
+        """Calls that wait for the team's backend."""
+        return self._open("/tool-calls", session=session, state="waiting", **{"class": "custom"})
+
+    def decide(self, approval: str, decision: str) -> Json:
+        return self._call("POST", f"/approvals/{approval}/decision", json={"decision": decision})
+
+    def answer(self, question: str, answers: list[Json]) -> Json:
+        return self._call("POST", f"/questions/{question}/answer", json={"answers": answers})
+
+    def give_result(self, call: str, content: str) -> Json:
+        body = {"outcome": "succeeded", "content": content}
+        return self._call("POST", f"/tool-calls/{call}/result", json=body)
+
+    def _open(self, path: str, **wanted: str) -> list[Json]:
+        found: list[Json] = self._call("GET", path, params=wanted)["data"]
+        return found
+
     def _call(self, method: str, path: str, **request: Any) -> Json:
         answer = self._send(method, path, **request)
         if answer.is_error:

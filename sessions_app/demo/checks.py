@@ -51,20 +51,36 @@ def promised(follower: Follower, session: Json, folder: Path, things: Names) -> 
     """What the scripted agent's acts must have left behind, exactly."""
     wrong = []
     ends = [entry["data"]["status"] for entry in follower.of_kind("turn_ended")]
-    if ends != ["succeeded", "succeeded"]:
-        wrong.append(f"two turns should have succeeded, they are {ends}")
+    if ends != ["succeeded"] * 3:
+        wrong.append(f"three turns should have succeeded, they are {ends}")
     delivered = len(follower.of_kind("user_message"))
-    if delivered != 2:
-        wrong.append(f"two inputs should have been delivered once, {delivered} deliveries are in the log")
+    if delivered != 3:
+        wrong.append(f"three inputs should have been delivered once, {delivered} deliveries are in the log")
     reasons = [entry["data"]["reason"] for entry in follower.of_kind("session_resumed")]
-    if reasons != ["crash", "crash", "drain"]:
-        wrong.append(f"three attempts should have resumed after crash, crash and drain, not {reasons}")
+    if reasons != ["crash", "crash", "drain", "crash"]:
+        wrong.append(f"four attempts should have resumed after crash, crash, drain and crash, not {reasons}")
     appended = size(folder / things.file)
     if appended != 1:
         wrong.append(f"dev_append should have written once, it wrote {appended} times")
     looked = size(folder / f"lookup.{things.during}")
     if looked != 2:
         wrong.append(f"the interrupted lookup should have run again (2 runs), it ran {looked} times")
+    allowed = size(folder / f"lookup.{things.allowed}")
+    if allowed != 2:
+        wrong.append(
+            f"the lookup that was allowed should have run, and again (2 runs), it ran {allowed} times"
+        )
+    answered = {kind: len(follower.of_kind(kind)) for kind in ("approval_decided", "question_answered")}
+    wrong += [
+        f"there should be one {kind}, there are {count}" for kind, count in answered.items() if count != 1
+    ]
+    others = [
+        entry["data"]["outcome"]
+        for entry in follower.of_kind("tool_result")
+        if entry["data"]["name"] in {"ask_user", "order_part"}
+    ]
+    if others != ["succeeded", "succeeded"]:
+        wrong.append(f"the question and the backend's call should have succeeded, they are {others}")
     if session["labels"].get("phase") != "done":
         wrong.append(f"the label phase should be done, it is {session['labels'].get('phase')!r}")
     return wrong

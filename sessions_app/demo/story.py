@@ -1,8 +1,9 @@
-"""The demo: two turns of one agent, three ends of its workers, and a look at what is left.
+"""The demo: three turns of one agent, four ends of its workers, and a look at what is left.
 
     start     web process, runworkers A and B, a key of project `default`, a config, a profile
     turn 1    a loop is killed in a model call; a whole runworker in a tool, and C takes its place
     turn 2    a runworker is stopped as in a deploy
+    turn 3    the agent waits for an approval, an answer and a backend; a loop is killed while they come
     check     the invariants; what the tools did, counted where they did it
 
 Everything but killing goes through the REST API.
@@ -136,18 +137,29 @@ def _play(report: Report, processes: Processes, folder: Path) -> None:
             report=report,
             scripted=model is None,
             file=effects / things.file,
+            looked_up=effects / f"lookup.{things.allowed}",
             start_worker=start_worker,
             wait_ready=wait_ready,
         )
-        stage.play(acts.kill_loop, "killing a loop in a model call")
-        stage.play(acts.kill_tree, "killing a runworker in a tool")
-        follower.until(follower.at_rest, what="the end of the turn")
-        for tree in trees:
-            wait_ready(tree)
-        api.say(session["id"], agent.second_input())
-        stage.play(acts.stop_worker, "stopping a runworker")
-        follower.until(follower.at_rest, what="the end of the turn")
+        _perform(stage, things)
         _judge(stage, effects, things)
+
+
+def _perform(stage: acts.Stage, things: agent.Names) -> None:
+    """The turns, and what happens to their workers."""
+    follower = stage.follower
+    stage.play(acts.kill_loop, "killing a loop in a model call")
+    stage.play(acts.kill_tree, "killing a runworker in a tool")
+    follower.until(follower.at_rest, what="the end of the turn")
+    for tree in follower.trees:
+        stage.wait_ready(tree)
+    follower.api.say(follower.session, agent.second_input())
+    stage.play(acts.stop_worker, "stopping a runworker")
+    follower.until(follower.at_rest, what="the end of the turn")
+    follower.api.say(follower.session, agent.third_input(things))
+    stage.play(acts.answer_while_killed, "killing a loop while people answer")
+    # A real model may ask more than was planned.
+    follower.until(lambda: not acts.answer_all(stage) and follower.at_rest(), what="the end of the turn")
 
 
 def _key() -> Json:

@@ -105,6 +105,14 @@ def _text_of(entry: Json) -> str:
             return f"after {data['reason']}" + (f", {repaired} tool calls settled" if repaired else "")
         case "session_updated":
             return ", ".join(f"{name} {_plain(value)}" for name, value in data["changes"].items())
+        case "approval_requested":
+            return str(data["name"])
+        case "approval_decided":
+            return str(data["decision"])
+        case "question_asked":
+            return _short(" ".join(one["text"] for one in data["questions"]), 60)
+        case "session_waiting":
+            return "for " + ", ".join(one["kind"] for one in data["waiting_on"])
         case "turn_started":
             return str(data["number"])
         case "turn_ended":

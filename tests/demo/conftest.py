@@ -13,6 +13,7 @@ from sessions_app.models import Project
 from tests.wire.install import ensure_aimock, find_node
 
 # What a model answers that does as the demo's agent is asked; the last message decides.
+_FORM = {"questions": [{"text": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}]}
 _TURNS: list[tuple[dict[str, str], dict[str, Any]]] = [
     (
         {"toolCallId": "call_append"},
@@ -21,6 +22,17 @@ _TURNS: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"toolCallId": "call_label"}, {"call": ("append", "dev_append", {"file": "ledger", "delay": 2})}),
     ({"toolCallId": "call_check"}, {"content": "Counted."}),
     ({"toolCallId": "call_done"}, {"content": "Done."}),
+    ({"toolCallId": "call_order"}, {"content": "All is ordered."}),
+    (
+        {"userMessage": "In one reply"},
+        {
+            "calls": [
+                ("supplier", "dev_lookup", {"key": "supplier", "delay": 2}),
+                ("colour", "ask_user", _FORM),
+                ("order", "order_part", {"part": "wheel"}),
+            ]
+        },
+    ),
     ({"userMessage": "to done"}, {"call": ("done", "set_label", {"key": "phase", "value": "done"})}),
     ({"userMessage": "to counting"}, {"call": ("label", "set_label", {"key": "phase", "value": "counting"})}),
 ]
@@ -39,9 +51,11 @@ def model_server(tmp_path: Path) -> Iterator[str]:
     fixtures = []
     for match, answer in _TURNS:
         response: dict[str, Any] = {"content": answer["content"]} if "content" in answer else {}
-        if "call" in answer:
-            name, tool, arguments = answer["call"]
-            response["toolCalls"] = [{"id": f"call_{name}", "name": tool, "arguments": arguments}]
+        if calls := answer.get("calls", [answer["call"]] if "call" in answer else []):
+            response["toolCalls"] = [
+                {"id": f"call_{name}", "name": tool, "arguments": arguments}
+                for name, tool, arguments in calls
+            ]
         fixtures.append({"match": match, "response": response})
     (tmp_path / "model.json").write_text(json.dumps({"fixtures": fixtures}))
     log = tmp_path / "model.log"

@@ -44,6 +44,7 @@ def stage(*, scripted: bool, state: str = "succeeded") -> Stage:
         report=Report("demo", StringIO()),
         scripted=scripted,
         file=Path("nowhere"),
+        looked_up=Path("nowhere"),
         start_worker=nothing,
         wait_ready=nothing,
     )

@@ -24,9 +24,12 @@ class Followed:
 def entries(**changes: list[dict[str, Any]]) -> list[Json]:
     """The log of a demo that went as it should, as far as it is looked at."""
     log = {
-        "user_message": [{}, {}],
-        "turn_ended": [{"status": "succeeded"}, {"status": "succeeded"}],
-        "session_resumed": [{"reason": "crash"}, {"reason": "crash"}, {"reason": "drain"}],
+        "user_message": [{}, {}, {}],
+        "turn_ended": [{"status": "succeeded"}] * 3,
+        "session_resumed": [{"reason": reason} for reason in ("crash", "crash", "drain", "crash")],
+        "approval_decided": [{}],
+        "question_answered": [{}],
+        "tool_result": [{"name": name, "outcome": "succeeded"} for name in ("ask_user", "order_part")],
     } | changes
     return [{"kind": kind, "data": data} for kind, rows in log.items() for data in rows]
 
@@ -35,6 +38,7 @@ def entries(**changes: list[dict[str, Any]]) -> list[Json]:
 def effects(tmp_path: Path) -> Path:
     (tmp_path / THINGS.file).write_text(".")
     (tmp_path / f"lookup.{THINGS.during}").write_text("..")
+    (tmp_path / f"lookup.{THINGS.allowed}").write_text("..")
     return tmp_path
 
 
@@ -52,18 +56,25 @@ def test_an_effect_that_happened_twice_is_noticed(effects: Path) -> None:
     assert wrong(effects) == ["dev_append should have written once, it wrote 2 times"]
 
 
-def test_a_lookup_that_did_not_run_again_is_noticed(effects: Path) -> None:
-    (effects / f"lookup.{THINGS.during}").write_text(".")
+@pytest.mark.parametrize("key", [THINGS.during, THINGS.allowed])
+def test_a_lookup_that_did_not_run_again_is_noticed(effects: Path, key: str) -> None:
+    (effects / f"lookup.{key}").write_text(".")
     assert "it ran 1 times" in wrong(effects)[0]
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"turn_ended": [{"status": "succeeded"}]}, "two turns should have succeeded"),
-        ({"turn_ended": [{"status": "succeeded"}, {"status": "failed"}]}, "two turns should have succeeded"),
-        ({"user_message": [{}, {}, {}]}, "3 deliveries"),
-        ({"session_resumed": [{"reason": "crash"}, {"reason": "drain"}]}, "three attempts"),
+        ({"turn_ended": [{"status": "succeeded"}]}, "three turns should have succeeded"),
+        (
+            {"turn_ended": [{"status": "succeeded"}, {"status": "failed"}]},
+            "three turns should have succeeded",
+        ),
+        ({"user_message": [{}, {}, {}, {}]}, "4 deliveries"),
+        ({"session_resumed": [{"reason": "crash"}, {"reason": "drain"}]}, "four attempts"),
+        ({"approval_decided": []}, "one approval_decided, there are 0"),
+        ({"question_answered": [{}, {}]}, "one question_answered, there are 2"),
+        ({"tool_result": [{"name": "ask_user", "outcome": "cancelled"}]}, "should have succeeded, they are"),
         ({"label": "counting"}, "the label phase should be done"),
     ],
 )
