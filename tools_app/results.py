@@ -21,7 +21,7 @@ from sessions_app.tool_port import Blocks
 class ToolFailed(Exception):
     """Raised by a tool: it did not work, and the message tells the model why.
 
-    `more` goes with it: text, JSON or `Content`, such as what another system said.
+    `more` of an outside tool goes with it: text, JSON or `Content`, such as what another system said.
     """
 
     def __init__(self, message: str = "", *, more: Any = None) -> None:

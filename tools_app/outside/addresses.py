@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 import httpx2
 
 from tools_app.outside.limits import MAX_ADDRESS
+from tools_app.permissions.hosts import certain_host
 
 _HOST = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII)
@@ -58,7 +59,8 @@ def parse(text: str) -> str:
         url = httpx2.URL(parts.geturl())
     except httpx2.InvalidURL as error:
         raise BadAddress(f"this is not an address: {error}") from None
-    if url.raw_host.decode() != parts.hostname:
+    # What the client connects to, what this parser saw and what a permission rule saw are one.
+    if not url.raw_host.decode() == parts.hostname == certain_host(text):
         raise BadAddress("the host of this address can be read in two ways")
     return str(url)
 

@@ -1,8 +1,12 @@
 """Web addresses and redirects (the network rule and T7's rules on hosts)."""
 
+import httpx2
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tools_app.outside.addresses import BadAddress, Redirect, parse, redirect
+from tools_app.permissions.hosts import certain_host
 
 
 @pytest.mark.parametrize(
@@ -104,3 +108,57 @@ def test_a_redirect_to_no_address_is_refused(location: str) -> None:
     """W5."""
     with pytest.raises(BadAddress):
         redirect("http://a.com/", location)
+
+
+_PIECES = st.sampled_from(
+    [
+        *(
+            "http://",
+            "https://",
+            "HTTP:",
+            "//",
+            "/",
+            "\\",
+            "@",
+            ":",
+            "?",
+            "#",
+            ".",
+            "..",
+            "%2e",
+            "%2F",
+            "%00",
+            "%40",
+        ),
+        *(
+            "docs.example.com",
+            "evil.example",
+            "EVIL.example",
+            "127.0.0.1",
+            "[::1]",
+            "0x7f",
+            "1",
+            "80",
+            "443",
+            "a",
+            "ö",
+        ),
+        *("。", "ｅ", "xn--a", " ", "\t", "\n", "user", "-", "_", "\u200b", "\u00ad", ";", "&", "="),
+    ]
+)
+
+
+@settings(max_examples=1000)
+@given(st.lists(_PIECES, max_size=8), st.sampled_from(["", "http://", "https://", "http://docs.example.com"]))
+@example(["docs.example.com", "\\", "@", "evil.example"], "http://")
+@example([":", "80", "@", "evil.example"], "http://docs.example.com")
+def test_what_is_asked_is_what_a_rule_on_hosts_saw(pieces: list[str], start: str) -> None:
+    """T7: every address that is taken has one host, the same for the rule and for the request."""
+    text = start + "".join(pieces)
+    try:
+        url = parse(text)
+    except BadAddress:
+        return
+    host = httpx2.URL(url).raw_host.decode()
+    assert certain_host(text) == certain_host(url) == host
+    assert parse(url) == url
