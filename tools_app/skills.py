@@ -6,12 +6,16 @@ was when the turn started, so that one turn works by one text; it is looked up b
 the turn, and a turn that goes on after a crash finds the same. A skill that was deleted before then is gone for
 it.
 
-The only module that writes skills. Versions of one skill are made one after the other, under the lock of its
-row, which is taken last (L11).
+The time of a version is taken before its transaction ends, so a turn that started in between must not see first the
+old text and then the new one: whoever writes skills of a project and whoever looks some up for a turn meet at an
+advisory lock, shared by those who look. It is taken last (L11).
+
+The only module that writes skills.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -36,6 +40,13 @@ MAX_INSTRUCTIONS = 60_000
 """Characters; less than a tool result may have, so that the model reads all of them."""
 
 _NAME = re.compile(NAME, re.ASCII)
+
+LOCK_CLASS = 0x7E4F
+"""First half of a project's two-part advisory lock; the second is a hash of its id."""
+
+# The ORM has no advisory locks.
+_WRITE_LOCK = "SELECT pg_advisory_xact_lock(%s, hashtext(%s))"
+_READ_LOCK = "SELECT pg_advisory_xact_lock_shared(%s, hashtext(%s))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +82,8 @@ def put_skill(
     """
     description, instructions = clean_text(description).strip(), clean_text(instructions)
     _check(name, description, instructions)
-    with transaction.atomic(durable=not connection.in_atomic_block):
-        Skill.objects.bulk_create([Skill(project_id=project, name=name)], ignore_conflicts=True)
-        skill = Skill.objects.select_for_update(no_key=True).get(project_id=project, name=name)
+    with _locked(project, _WRITE_LOCK):
+        skill, _ = Skill.objects.get_or_create(project_id=project, name=name)
         is_new = skill.version == 0 or skill.deleted_at is not None
         newest = None if is_new else _with_skill(skill.versions.filter(version=skill.version)).first()
         if newest and (newest.description, newest.instructions) == (description, instructions):
@@ -96,7 +106,7 @@ def put_skill(
 
 def delete_skill(*, project: UUID, name: str) -> None:
     """It is listed no more, and only configs that name a version find it; raises `NotFound`."""
-    with transaction.atomic(durable=not connection.in_atomic_block):
+    with _locked(project, _WRITE_LOCK):
         found = Skill.objects.filter(project_id=project, name=name, deleted_at=None)
         if not found.update(deleted_at=ClockTimestamp(), updated_at=ClockTimestamp()):
             raise NotFound
@@ -138,19 +148,30 @@ def known(project: UUID) -> Mapping[str, KnownSkill]:
 
 
 def listed(config: Mapping[str, Any], *, project: UUID, turn: UUID) -> list[Listed]:
-    """The skills that a config lists and that the turn finds, in the config's order; one query."""
+    """The skills that a config lists and that the turn finds, in the config's order."""
     wanted = config.get("skills") or ()
-    rows = {
-        row.skill.name: Listed(row.skill.name, row.version, row.description)
-        for row in _found(wanted, project, turn).defer("instructions")
-    }
+    with _locked(project, _READ_LOCK):
+        rows = {
+            row.skill.name: Listed(row.skill.name, row.version, row.description)
+            for row in _found(wanted, project, turn).defer("instructions")
+        }
     return [rows[skill["name"]] for skill in wanted if skill["name"] in rows]
 
 
 def load(config: Mapping[str, Any], name: str, *, project: UUID, turn: UUID) -> SkillVersion | None:
     """The skill with its instructions; None where `listed` does not have it."""
     wanted = [skill for skill in config.get("skills") or () if skill["name"] == name]
-    return _found(wanted, project, turn).first()
+    with _locked(project, _READ_LOCK):
+        return _found(wanted, project, turn).first()
+
+
+@contextmanager
+def _locked(project: UUID, lock: str) -> Iterator[None]:
+    """A transaction, or a part of the caller's; the next statement sees whatever was waited for."""
+    with transaction.atomic(durable=not connection.in_atomic_block):
+        with connection.cursor() as cursor:
+            cursor.execute(lock, [LOCK_CLASS, str(project)])
+        yield
 
 
 def _found(wanted: Iterable[Mapping[str, Any]], project: UUID, turn: UUID) -> QuerySet[SkillVersion]:

@@ -1,5 +1,6 @@
 """Skills: versions, which of them a turn finds, and the two tools."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -126,9 +127,8 @@ def test_two_who_write_at_once_make_two_versions() -> None:
     """Staged: the second waits for the first, also where there was no skill yet."""
     project = factories.project()
     put(project)
-    lock = "SELECT FROM tools_app_skill WHERE name = 'notes' FOR UPDATE"
     with another_connection() as other:
-        other.execute(lock)
+        other.execute(skills._WRITE_LOCK, [skills.LOCK_CLASS, str(project.pk)])
         writers = [Contender(lambda text=text: put(project, text=text)) for text in ("A", "B")]
         wait_until_blocked(2)
     assert sorted(writer.result().version.version for writer in writers) == [2, 3]
@@ -157,6 +157,31 @@ def test_a_turn_finds_the_newest_version_of_its_start(project: Project) -> None:
     put(project, text="Later.")
     assert found(session) == [("notes", 1), ("mails", 1)]
     assert found(in_turn("notes", project=project)) == [("notes", 2)]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_turn_that_starts_while_a_version_is_written_waits_for_it(is_there: bool) -> None:
+    """Staged: or it would read the old text first, and later the new one, whose time is before its start."""
+    project = factories.project()
+    if is_there:
+        put(project)
+    wrote, may_commit = threading.Event(), threading.Event()
+
+    def write() -> int:
+        with transaction.atomic():
+            version = put(project, text="In between.").version.version
+            wrote.set()
+            assert may_commit.wait(10)
+        return version
+
+    writer = Contender(write)
+    assert wrote.wait(10)
+    session = in_turn("notes", project=project)
+    reader = Contender(lambda: found(session))
+    wait_until_blocked()
+    may_commit.set()
+    assert reader.result() == [("notes", writer.result())]
 
 
 def test_a_pinned_version_is_found_for_ever(project: Project) -> None:
