@@ -23,6 +23,7 @@ from sessions_app.providers.port import ToolSpec
 from sessions_app.text import clean_text
 from sessions_app.tool_port import Blocks, Call, MoreSessions, ToolContext, ToolOutcome
 from tools_app import (
+    approvals,
     child_waits,
     http_tools,
     keeping,
@@ -57,6 +58,8 @@ class Runtime:
     expire = staticmethod(prompts.expire)
     undue_sql = staticmethod(tool_calls.undue_sql)
     child_ended = staticmethod(child_waits.child_ended)
+    ask_about_limits = staticmethod(approvals.ask_about_limits)
+    close_limit = staticmethod(prompts.close_limit)
 
     def known_names(self) -> Collection[str]:
         return {tool.name for tool in registry.all_tools()}
@@ -66,12 +69,12 @@ class Runtime:
 
     async def run_outside(self, call: Call, context: ToolContext) -> ToolOutcome:
         """Run it once. Cancelling ends an async tool; a plain one runs on in its thread, unheard."""
-        if mcp.is_mcp(call.name):
-            return await mcp.run(call, context)
         run = _function_of(call, context)
-        if run is None:
+        if run is None and not mcp.is_mcp(call.name):
             return _missing(call)
         try:
+            if run is None:
+                return await mcp.run(call, context)
             if inspect.iscoroutinefunction(run):
                 result = await run(call.arguments, context)
             else:

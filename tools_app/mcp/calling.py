@@ -12,7 +12,7 @@ from tools_app import keeping, results
 from tools_app.mcp import credentials, names
 from tools_app.mcp.contents import content_of
 from tools_app.mcp.exchanges import exchange
-from tools_app.mcp.failures import NotDone, OutcomeUnknown, RefusesCredentials
+from tools_app.mcp.failures import McpFailure, NotDone, OutcomeUnknown, RefusesCredentials
 from tools_app.mcp.listings import RemoteTool, known, listing_of
 from tools_app.mcp.servers import Server, server
 from tools_app.models import Outcome
@@ -83,8 +83,10 @@ async def _result(asked: Server, tool: RemoteTool, call: Call, token: str) -> di
             protocol=listing.protocol,
             tools_changed=tools_changed,
         )
-    except RefusesCredentials:
-        credentials.refused(asked, headers)
+    except McpFailure as failure:
+        listing.changed = True  # perhaps the server is another one by now
+        if isinstance(failure, RefusesCredentials):
+            credentials.refused(asked, headers)
         raise
 
 

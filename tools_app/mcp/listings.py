@@ -21,6 +21,7 @@ from django.conf import settings
 from pydantic_core import PydanticCustomError
 
 from sessions_app.agent_config.json_schema import check_object_schema
+from sessions_app.schema_validation import Validator, validator_for_schema
 from sessions_app.text import UnstorableJson, clean_json, clean_text
 from tools_app.mcp import credentials, names
 from tools_app.mcp.exchanges import exchange
@@ -53,6 +54,7 @@ class RemoteTool:
     name: str
     description: str
     input_schema: dict[str, Any]
+    validator: Validator
     hints: Mapping[str, bool]
     by_headers: bool = False  # some arguments are to be sent in headers too
 
@@ -97,7 +99,7 @@ def known(server: Server) -> Listing:
 
 
 def forget() -> None:
-    """All lists; for tests and for a new event loop, whose clock is another."""
+    """All lists."""
     _listings.clear()
 
 
@@ -121,17 +123,21 @@ async def _refresh(server: Server, listing: Listing, headers: Headers) -> None:
     try:
         async with asyncio.timeout(_LIST_WITHIN):
             fetched = await _fetch(server, listing, headers)
+            # In a thread: checking the schemas of a long list takes longer than other sessions should wait.
+            usable = await asyncio.to_thread(_usable, server, fetched)
     except (McpFailure, TimeoutError) as failure:
         listing.why = str(failure) or f"has not told its tools within {_LIST_WITHIN:g} s"
-        if isinstance(failure, NoAnswer) and failure.asked == "server/discover":
-            listing.protocol = "legacy"  # some old servers leave what they don't know unanswered
+        if listing.tools is None:
+            # Some old servers leave what they don't know unanswered.
+            unanswered = isinstance(failure, NoAnswer) and failure.asked == "server/discover"
+            listing.protocol = "legacy" if unanswered else None
         logger.warning("mcp.list_failed", server=server.name, project=str(server.project), why=listing.why)
     except Exception as error:
         # Of the database, for a secret; nobody waits for this task's own error.
         listing.why = "can't be asked at the moment"
         logger.warning("mcp.list_failed", server=server.name, project=str(server.project), exc_info=error)
     else:
-        listing.tools, listing.left_out = _usable(server, fetched)
+        listing.tools, listing.left_out = usable
         listing.protocol, listing.why = fetched.protocol, None
         listing.fetched_at = asyncio.get_running_loop().time()
     listing.tried_at = asyncio.get_running_loop().time()
@@ -149,7 +155,7 @@ async def _fetch(server: Server, listing: Listing, headers: Headers) -> _Fetched
         tools = await connection.list_tools()
         return _Fetched(tools, connection.left_out, connection.protocol)
 
-    # A protocol that was learned before is learned anew: servers are upgraded. What never answered is not.
+    # A protocol that was learned before is learned anew: servers are upgraded.
     protocol = listing.protocol if listing.tools is None else None
     sent = await headers(server)
     try:
@@ -207,6 +213,7 @@ def _described(name: str, tool: Mapping[str, Any]) -> RemoteTool:
         name,
         description,
         schema,
+        validator_for_schema(schema),
         hints_of(tool.get("annotations") or {}),
         by_headers='"x-mcp-header"' in text,
     )

@@ -9,7 +9,6 @@ from django.conf import settings
 
 from sessions_app.providers.port import ToolSpec
 from sessions_app.tool_port import InDatabase
-from tools_app import arguments
 from tools_app.mcp import credentials, names
 from tools_app.mcp.listings import Listing, RemoteTool, listing_of
 from tools_app.mcp.servers import Server, servers
@@ -59,7 +58,7 @@ def _offer(server: Server, name: str, tool: RemoteTool) -> Offer:
     """Never `rerun_safe`: what a server says of its tools is a hint and no promise."""
     return Offer(
         ToolSpec(name, tool.description, tool.input_schema),
-        arguments.validator_for_schema(tool.input_schema),
+        tool.validator,
         ToolClass.OUTSIDE,
         time_limit=server.time_limit or settings.TENURE.tool_time_limit,
         annotations=tool.hints,

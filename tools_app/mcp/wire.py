@@ -22,7 +22,7 @@ from sessions_app.network import GuardedTransport, parse_networks
 CALL = "tools/call"
 MAX_ANSWER = 32 * 2**20  # bytes of one answer
 MAX_RESUMPTIONS = 20  # GETs that go on with an answer which the server broke off
-GOODBYE_WITHIN = 2.0  # seconds for notifications and for the end of a session
+GOODBYE_WITHIN = 1.0  # seconds for each of a notification and the end of a session
 _INITIALIZED = "notifications/initialized"
 _SESSION = "mcp-session-id"
 _NO_STREAM = 405  # what a server answers that has no stream beside its answers

@@ -244,6 +244,34 @@ async def test_the_end_of_a_session_is_told_to_the_server(bad: BadServer, run: R
     assert [received.headers["mcp-session-id"] for received in ended] == ["s1", "s1"]
 
 
+async def test_arguments_that_a_tool_wants_in_headers_are_there_too(bad: BadServer, run: Run) -> None:
+    """The SDK knows their names by a list of the same connection."""
+    speak_modern(bad)
+    region = {"type": "string", "x-mcp-header": "Region"}
+    tool = TOOL | {"inputSchema": {"type": "object", "properties": {"region": region}}}
+    page = {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
+    bad.tools = lambda _params: page
+    bad.on["tools/call"] = says(2, {"content": [], "resultType": "complete"})
+    assert (await run(bad.url, "deploy", {"region": "eu"})).outcome == "succeeded"
+    (call,) = bad.asked("tools/call")
+    assert call.headers["mcp-param-region"] == "eu"
+
+
+async def test_a_call_that_went_wrong_has_the_list_asked_for_again(
+    bad: BadServer, run: Run, offers_of: Offers
+) -> None:
+    """Perhaps another version of the server runs there by now, that wants to be spoken to otherwise."""
+    await run(bad.url, "deploy")
+    speak_modern(bad)
+    bad.on["initialize"] = 400
+    assert (await run(bad.url, "deploy")).outcome == "failed"
+    await offers_of(bad.url)
+    (listing,) = listings._listings.values()
+    await listing.task
+    bad.on["tools/call"] = says(1, {"content": [], "resultType": "complete"})
+    assert (await run(bad.url, "deploy")).outcome == "succeeded"
+
+
 # --- lists ---------------------------------------------------------------------------------------------------
 
 
@@ -276,6 +304,22 @@ async def test_an_old_server_that_is_deaf_to_the_first_question_is_greeted_the_o
     await listing.task
     offers, missing = await offers_of(bad.url)
     assert (list(offers), missing) == (["mcp__peer__deploy"], {})
+
+
+async def test_a_server_that_was_too_slow_once_is_asked_both_ways(
+    bad: BadServer, offers_of: Offers, tenure: Any
+) -> None:
+    """Silence says nothing for ever: today's protocol is tried again after the old one was refused."""
+    tenure(mcp_connect_timeout=0.2, mcp_retry_interval=0.0)
+    bad.on["server/discover"] = "hang"
+    bad.on["initialize"] = 400
+    for _ in range(3):
+        assert (await offers_of(bad.url))[0] == {}
+        (listing,) = listings._listings.values()
+        await listing.task
+    speak_modern(bad)
+    found = [list((await offers_of(bad.url))[0]) for _ in range(2)]
+    assert found[-1] == ["mcp__peer__deploy"]
 
 
 @pytest.mark.parametrize(
