@@ -7,6 +7,7 @@ from sessions_app.console.health import Health
 from sessions_app.console.session_list import Sessions
 from sessions_app.console.session_page import SessionPage
 from sessions_app.console.starting import CheckDocument, StartSession
+from sessions_app.console.usage import Usage
 
 app_name = "console"
 urlpatterns = [
@@ -18,5 +19,6 @@ urlpatterns = [
     path("sessions/new", StartSession.as_view(), name="start"),
     path("sessions/new/check", CheckDocument.as_view(), name="check"),
     path("sessions/<str:session>", SessionPage.as_view(), name="session"),
+    path("usage", Usage.as_view(), name="usage"),
     path("health", Health.as_view(), name="health"),
 ]

@@ -11,7 +11,7 @@ from sessions_app.models import AgentConfig, Project, Session
 from tests import factories
 from tests.sessions_app.console.conftest import HTMX
 
-PAGES = ["/", "/sessions/new", "/health"]
+PAGES = ["/", "/sessions/new", "/usage", "/health"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -91,7 +91,7 @@ def test_the_admin_keeps_a_policy_under_which_its_theme_works(browser: Client) -
 
 def test_every_script_and_style_that_a_page_names_is_there(browser: Client) -> None:
     """No build step and no other host: files of the repository or of installed packages."""
-    for page in ("/", "/sessions/new"):
+    for page in ("/", "/sessions/new", "/usage"):
         body = browser.get(page).content.decode()
         named = [
             part.split('"')[0]

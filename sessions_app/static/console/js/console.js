@@ -91,6 +91,14 @@
     }
   }, true);
 
+  // Filters that are not set stay out of the address.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (!event.detail.elt.matches("form.filters")) return;
+    for (const [name, value] of Object.entries(event.detail.parameters)) {
+      if (value === "") delete event.detail.parameters[name];
+    }
+  });
+
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-submit-on-change]");
     if (form) form.requestSubmit();
