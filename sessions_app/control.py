@@ -19,6 +19,7 @@ from sessions_app import (
     ids,
     inputs,
     leases,
+    limit_asks,
     log,
     scheduling,
     tool_port,
@@ -162,6 +163,7 @@ def change_config(
             )
             log.append(row, log.NewEntry(kind="config_changed", data=data, actor=actor))
             row.config_id = config
+            limit_asks.drop(row)
             scheduling.give_work(row)
             row.save()
             wakeups.after_commit(row)

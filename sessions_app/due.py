@@ -22,6 +22,7 @@ class Facts:
     open_calls: int = 0  # not completed, ready ones included
     awaiting: tuple[dict[str, str], ...] = ()  # what the open calls wait for, as `waiting_on` shows it
     compaction: bool = False  # somebody asked for one
+    limit_asked: tuple[dict[str, str], ...] = ()  # the approval to go on at a limit that is open
     retry_at: datetime | None = None
     deadline: datetime | None = None  # the nearest one of an open call
 
@@ -62,6 +63,8 @@ def decide(facts: Facts) -> Due:
         return Due("now", "queued")
     if facts.open_calls:
         return Due(facts.deadline, "waiting", facts.awaiting)
+    if facts.limit_asked:
+        return Due(None, "waiting", facts.limit_asked)
     if facts.retry_at is not None and not facts.steering:
         return Due(facts.retry_at, "backing_off")
     # A finished batch, a first call or steering input: the model's turn to speak.

@@ -8,6 +8,7 @@ from sessions_app import ids
 from sessions_app.engine.limits import Near, Reached
 from sessions_app.entry_kinds import (
     Actor,
+    ApprovalRequested,
     Blocks,
     LimitReached,
     LimitWarning,
@@ -129,6 +130,17 @@ def session_resumed(*, attempt: int, reason: str, repaired: Sequence[str], turn:
 def limit_warning(near: Near, *, turn: UUID | None) -> NewEntry:
     data = LimitWarning(limit=near.limit, used=near.used, of=near.of)
     return NewEntry(kind="limit_warning", data=data, turn=turn)
+
+
+def limit_asked(approval: UUID, reached: Reached, *, turn: UUID) -> NewEntry:
+    data = ApprovalRequested(
+        approval=ids.encode("apr", approval),
+        tool_call=None,
+        name="limit",
+        arguments={"limit": reached.limit, "used": reached.used, "of": reached.of},
+        rule=None,
+    )
+    return NewEntry(kind="approval_requested", data=data, turn=turn)
 
 
 def limit_reached(reached: Reached, *, turn: UUID | None) -> NewEntry:

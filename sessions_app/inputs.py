@@ -245,6 +245,7 @@ def _close_prompts(session: Session) -> None:
     """Close what waits for a person in the open turn; other calls of the batch go on (H5)."""
     closed = tool_port.runtime().close(session.id, reason="superseded", only="open_prompts")
     log.append(session, *entries.of_settled(closed))
+    session.limit_ask = None
 
 
 # --- places in the queue ---------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ thing which follows from the same facts.
 """
 
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Least
 
-from sessions_app import children, due, entries, entry_kinds, ids, log, tool_port, wakeups
+from sessions_app import children, due, entries, entry_kinds, ids, limit_asks, log, tool_port, wakeups
 from sessions_app.models import Delivery, Input, InputState, Lease, Session, SessionStatus
 from sessions_app.models.fields import ClockTimestamp
 
@@ -33,9 +34,17 @@ def facts_of(session: Session) -> due.Facts:
         open_calls=calls.open_calls,
         awaiting=calls.awaiting,
         compaction=session.compact_requested,
+        limit_asked=_limit_asked(session),
         retry_at=session.retry_at,
         deadline=calls.deadline,
     )
+
+
+def _limit_asked(session: Session) -> tuple[dict[str, str], ...]:
+    asked = session.limit_ask
+    if asked is None or asked["state"] != limit_asks.OPEN:
+        return ()
+    return ({"kind": "limit", "id": ids.encode("apr", UUID(asked["approval"])), "since": asked["since"]},)
 
 
 def reschedule(session: Session) -> None:

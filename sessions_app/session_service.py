@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models import Value
 from django.db.models.functions import Lower
 
-from sessions_app import children, entry_kinds, ids, inputs, leases, log, scheduling, wakeups
+from sessions_app import children, entry_kinds, ids, inputs, leases, limit_asks, log, scheduling, wakeups
 from sessions_app import content as contents
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Invalid, NotFound, SessionArchived
@@ -214,6 +214,7 @@ def update_session(
         data = entry_kinds.SessionUpdated(changes=changes)
         log.append(row, log.NewEntry(kind="session_updated", data=data, actor=actor))
         if "limits" in changes:
+            limit_asks.drop(row)
             scheduling.give_work(row)  # whoever holds it reads them before it goes on
         row.save()
         wakeups.after_commit(row)

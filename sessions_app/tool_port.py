@@ -203,6 +203,14 @@ class ToolRuntime(Protocol):
         For whoever looks at a session because of a deadline, under its lock, before asking `facts` again.
         """
 
+    def ask_about_limits(
+        self, cursor: psycopg.Cursor[Any], rows: Sequence[tuple[UUID, UUID, Mapping[str, str]]]
+    ) -> None:
+        """Store approvals to go on at a limit: (approval, turn, what is shown), behind the turns (R8)."""
+
+    def close_limit(self, session_id: UUID) -> Settled:
+        """Close the open approval to go on at a limit; the session is locked."""
+
     def child_ended(self, session_id: UUID) -> Settled:
         """A subagent of this session has come to rest: complete the calls that need wait no longer (T8)."""
 

@@ -20,7 +20,7 @@ from django.db.models import F
 
 from sessions_app.database import Cursor, dumps
 from sessions_app.engine import limits
-from sessions_app.engine.limits import Budget, Used
+from sessions_app.engine.limits import Budget, Shared, Used
 from sessions_app.models import ModelCall, ModelCallState, Session, TreeBudget
 
 _LOCK = """
@@ -121,6 +121,13 @@ def begin(session: Session) -> None:
     )
 
 
+def grant(tree: UUID, what: str) -> None:
+    """People let the tree go on at its limit on `what`: it may use as much again."""
+    row = TreeBudget.objects.select_for_update().get(pk=tree)
+    row.granted = {**row.granted, what: row.granted.get(what, 0) + 1}
+    row.save(update_fields=["granted"])
+
+
 def give_back(session: Session) -> None:
     """The lease of a locked session ends in the middle of a model call: what that had reserved is free again."""
     if session.tree is None:
@@ -136,15 +143,18 @@ def give_back(session: Session) -> None:
         )
 
 
-def read(tree: UUID) -> tuple[Budget, Used]:
+def read(tree: UUID) -> Shared:
     """The limits that a tree has, and what counts towards them now."""
     row: Mapping[str, Any] = Session.objects.values(
         "limits",
         "config__document",
+        "tree_budget__granted",
         *(f"tree_budget__{name}" for name in _COUNTED),
     ).get(pk=tree)
     used = Locked(tree, *(row[f"tree_budget__{name}"] for name in _COUNTED)).used()
-    return limits.of_tree(row["config__document"], row["limits"]), used
+    document, own = row["config__document"], row["limits"]
+    most = limits.granted(limits.of_tree(document, own), row["tree_budget__granted"])
+    return Shared(most, used, ask=limits.asks(document, own))
 
 
 _COUNTED = (

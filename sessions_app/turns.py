@@ -46,6 +46,7 @@ def end_turn_locked(
     )
     session.last_turn_id = turn.pk
     session.turn_id = None
+    session.limit_ask = None
     session.retry_at = None
     session.crash_count = 0
     session.lease_end = None

@@ -8,7 +8,7 @@ is asked, and the call goes on only while its own arguments have that hash (C99)
 and is used up by it.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
@@ -16,9 +16,9 @@ from uuid import UUID
 import psycopg
 import structlog
 from django.db import connection, transaction
-from django.db.models import BooleanField, ExpressionWrapper, F, Func, Q, TextField
+from django.db.models import BooleanField, ExpressionWrapper, F, Func, Q, QuerySet, TextField
 
-from sessions_app import entries, entry_kinds, ids, leases, log, scheduling, wakeups
+from sessions_app import entries, entry_kinds, ids, leases, limit_asks, log, scheduling, wakeups
 from sessions_app.database import dumps
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Conflict, Invalid, NotFound
@@ -49,6 +49,15 @@ SELECT r.id, s.project_id, c.session_id, c.turn_id, c.id, c.name, c.arguments,
 FROM jsonb_to_recordset(%s::jsonb) AS r (id uuid, tool_call_id uuid, rule text, pattern jsonb,
         call_deadline float8)
     JOIN tools_app_toolcall c ON c.id = r.tool_call_id JOIN sessions_app_session s ON s.id = c.session_id
+"""
+
+
+_INSERT_LIMITS = """
+INSERT INTO tools_app_approval (id, project_id, session_id, turn_id, name, arguments, digest, state)
+SELECT r.id, s.project_id, s.id, r.turn_id, 'limit', r.arguments,
+    encode(sha256(convert_to(r.arguments::text, 'UTF8')), 'hex'), 'open'
+FROM jsonb_to_recordset(%s::jsonb) AS r (id uuid, turn_id uuid, arguments jsonb)
+    JOIN sessions_app_turn t ON t.id = r.turn_id JOIN sessions_app_session s ON s.id = t.session_id
 """
 
 
@@ -106,6 +115,16 @@ def insert(cursor: psycopg.Cursor[Any], calls: Sequence[Call]) -> None:
     ]
     if rows:
         cursor.execute(_INSERT, (dumps(rows),))
+
+
+def ask_about_limits(
+    cursor: psycopg.Cursor[Any], rows: Sequence[tuple[UUID, UUID, Mapping[str, str]]]
+) -> None:
+    """Store approvals to go on at a limit: (approval, turn, what is shown). No call waits for them (R8)."""
+    document = [
+        {"id": str(approval), "turn_id": str(turn), "arguments": shown} for approval, turn, shown in rows
+    ]
+    cursor.execute(_INSERT_LIMITS, (dumps(document),))
 
 
 def decide(
@@ -200,6 +219,8 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
     _must_be_open(found, state=state, reason=reason or None, actor=actor)
     if row.state != ApprovalState.OPEN:
         return  # the same answer again
+    if row.tool_call_id is None and one.remember != "no":
+        raise Invalid("what is allowed at a limit can't be remembered: change the limit instead")
     if state == ApprovalState.ALLOWED and not found.intact:
         raise ArgumentsChanged(current=row)
     Approval.objects.filter(pk=row.pk, state=ApprovalState.OPEN).update(
@@ -218,6 +239,8 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
             _go_on(session.row, row.tool_call_id, row)
         else:
             _deny(session.row, row.tool_call_id, row, reason, actor)
+    else:
+        limit_asks.decided(session.row, approval=row.pk, allowed=state == ApprovalState.ALLOWED)
     session.row.crash_count = 0
     session.touched = True
     logger.info("approval.decided", session=str(row.session_id), approval=str(row.pk), state=state.value)
@@ -275,7 +298,16 @@ def close_of(calls: Collection[UUID], *, state: ApprovalState) -> list[Closed]:
     """Close the open approvals of these calls, whose session the caller has locked."""
     if not calls:
         return []
-    rows = Approval.objects.filter(tool_call_id__in=calls, state=ApprovalState.OPEN).order_by("id")
+    return _close(Approval.objects.filter(tool_call_id__in=calls), state=state)
+
+
+def close_limit(session_id: UUID) -> list[Closed]:
+    """Close the open approval to go on at a limit, if the session has one; the caller has locked it."""
+    return _close(Approval.objects.filter(session=session_id, tool_call=None), state=ApprovalState.CANCELLED)
+
+
+def _close(which: QuerySet[Approval], *, state: ApprovalState) -> list[Closed]:
+    rows = which.filter(state=ApprovalState.OPEN).order_by("id")
     closed = [Closed("approval", pk, turn, state.value) for pk, turn in rows.values_list("pk", "turn_id")]
     if closed:
         Approval.objects.filter(pk__in=[one.id for one in closed]).update(state=state)

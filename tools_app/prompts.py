@@ -27,7 +27,13 @@ def insert_calls(cursor: psycopg.Cursor[Any], rows: Sequence[tuple[Call, int, in
 def close(session_id: UUID, *, reason: str, only: Literal["open_prompts"] | None = None) -> Settled:
     """The turn ends, or with `only="open_prompts"` just what waits for a person (I6, H5)."""
     settled = tool_calls.close(session_id, reason=reason, only=only)
-    return _with_closed(settled, ApprovalState.CANCELLED, QuestionState.CANCELLED)
+    settled = _with_closed(settled, ApprovalState.CANCELLED, QuestionState.CANCELLED)
+    return replace(settled, closed=[*settled.closed, *approvals.close_limit(session_id)])
+
+
+def close_limit(session_id: UUID) -> Settled:
+    """What people were asked about a limit is no longer so."""
+    return Settled(closed=approvals.close_limit(session_id))
 
 
 def expire(session_id: UUID) -> Settled:

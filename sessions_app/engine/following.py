@@ -69,7 +69,7 @@ def follow(state: SessionState, *, may_act: bool) -> Course:
     """Decide until something acts. With `may_act` off (a planned stop) nothing new is begun."""
     course = _Course(state)
     standing = state.standing()
-    view = replace(state.view(), limit=standing.reached)
+    view = replace(state.view(), limit=standing.reached, may_ask=state.may_ask_about(standing.reached))
     course.warn(standing.near)
     while True:
         decision = plan.plan_next(view)
@@ -85,6 +85,7 @@ def follow(state: SessionState, *, may_act: bool) -> Course:
                     retry_later=False,
                     crash_limited=False,
                     limit=state.standing_of_new_turn().reached,
+                    may_ask=state.may_ask_about(state.standing_of_new_turn().reached),
                 )
             case plan.StartTurn() if may_act:
                 course.start_turn(decision.inputs)
@@ -98,6 +99,7 @@ def follow(state: SessionState, *, may_act: bool) -> Course:
                     retry_later=False,  # of a compaction between turns
                     compact=state.why_compact(course.delivered),
                     limit=state.standing_of_new_turn().reached,
+                    may_ask=state.may_ask_about(state.standing_of_new_turn().reached),
                 )
             case plan.Compact() if may_act:
                 course.deliver(decision.steering)
@@ -114,6 +116,11 @@ def follow(state: SessionState, *, may_act: bool) -> Course:
                 return course.done(RunTools(decision.ready))
             case plan.AwaitTools():
                 return course.done(RunTools())
+            case plan.AskLimit() if course.turn_start is not None:
+                return course.done(PlanAgain())
+            case plan.AskLimit(limit=reached) if may_act:
+                course.ask(reached)
+                return course.done(LetGo(saved=False))
             case plan.BackOff(retry=plan.Retry() as retry):
                 course.back_off(retry)
                 return course.done(LetGo(saved=True))
@@ -140,6 +147,7 @@ class _Course:
         self.started: tuple[UUID, ...] = ()
         self.retry_in: float | None = None
         self.release: Due | None = None
+        self.limit_ask: steps.LimitAsk | None = None
 
     def warn(self, near: Iterable[Near]) -> None:
         if self.turn is not None:
@@ -217,6 +225,12 @@ class _Course:
         self.started = calls
         self.entries += [entries.tool_started(self.state.calls[call]) for call in calls]
 
+    def ask(self, reached: Reached) -> None:
+        self.limit_ask = steps.LimitAsk(
+            id=ids.new_id(), limit=reached.limit, used=reached.used, of=reached.of
+        )
+        self.entries.append(entries.limit_asked(self.limit_ask.id, reached, turn=self._open_turn()))
+
     def back_off(self, retry: plan.Retry) -> None:
         self.retry_in = retry.delay
         self.release = Due(None, "backing_off")
@@ -237,6 +251,7 @@ class _Course:
             model_call=self.model_call,
             retry_in=self.retry_in,
             compaction_over=self.compaction_over,
+            limit_ask=self.limit_ask,
             release=self.release,
         )
         return Course(then, act, self.turn, self.turn_count, self.delivered, self.messages)

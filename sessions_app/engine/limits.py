@@ -134,6 +134,34 @@ def of_tree(document: Mapping[str, Any], override: Mapping[str, Any] | None) -> 
     return replace(of(document, override).session, wall_time=None)
 
 
+def granted(budget: Budget, grants: Mapping[str, int]) -> Budget:
+    """A budget of which people have granted parts again, so many times each."""
+    more = {
+        what: getattr(budget, what) * (1 + times)
+        for what, times in grants.items()
+        if getattr(budget, what, None) is not None
+    }
+    return replace(budget, **more) if more else budget
+
+
+def with_grants(limits: Limits, grants: Mapping[str, Any] | None, turn: str | None) -> Limits:
+    """The limits with what people granted (`Session.limit_grants`); to a turn only where it is this one."""
+    if not grants:
+        return limits
+    scopes: dict[str, dict[str, int]] = {TURN: {}, SESSION: {}}
+    for limit, times in grants["limits"].items():
+        scope, _, what = limit.partition(".")
+        if scope == SESSION or grants["turn"] == turn:
+            scopes[scope][what] = times
+    return Limits(turn=granted(limits.turn, scopes[TURN]), session=granted(limits.session, scopes[SESSION]))
+
+
+def asks(document: Mapping[str, Any], override: Mapping[str, Any] | None) -> bool:
+    """Whether people are asked at a limit, instead of ending the turn."""
+    given = document.get("limits") or {}
+    return bool((override or {}).get("on_limit", given.get("on_limit")) == "ask")
+
+
 def standing(limits: Limits, turn: Used, session: Used) -> Standing:
     """What is near and what is reached, before the next model call; limits of the turn come first."""
     if limits is NONE:
@@ -208,6 +236,7 @@ class Shared:
 
     most: Budget
     used: Used
+    ask: bool = False  # whether people are asked at a limit
 
 
 @dataclass(slots=True)
@@ -223,9 +252,12 @@ class Meter:
     told: set[tuple[str, str, bool]] = field(default_factory=set)  # warnings that are in the log
     began: float | None = None  # when the open turn did
     shared: Shared | None = None  # where it stands in a tree of sessions
+    ask: bool = False  # whether people are asked at a limit of the turn or the session
+    later_turns: Budget | None = None  # what a turn may use to which nobody has granted more
 
     def start_turn(self, now: float) -> None:
         self.turn = Used()
+        self._forget_grants()
         self.began = now
         self.told = {key for key in self.told if not key[0].startswith(f"{TURN}.")}
 
@@ -233,7 +265,18 @@ class Meter:
         if self.began is not None:
             self.session.wall_time += max(0.0, now - self.began)
         self.turn = Used()
+        self._forget_grants()
         self.began = None
+
+    def _forget_grants(self) -> None:
+        if self.later_turns is not None and self.limits.turn != self.later_turns:
+            self.limits = replace(self.limits, turn=self.later_turns)
+
+    def asks_about(self, reached: Reached) -> bool:
+        """Whether people are asked to go on at this limit."""
+        if self.shared is not None and reached.limit.startswith(f"{TREE}."):
+            return self.shared.ask
+        return self.ask
 
     def take_call(self, *, tokens: int, cost: Decimal | None, tool_calls: int, in_turn: bool) -> None:
         """A model call ended, with a reply or without, and its reply made so many tool calls."""

@@ -71,6 +71,7 @@ class View:
     crash_limited: bool = False
     compact: Because | None = None  # why the next model call has to wait for a compaction
     limit: Reached | None = None  # the limit that lets the turn, or the session, make no further model call
+    may_ask: bool = False  # people can be asked to go on at that limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,13 @@ class BackOff:
 
 
 @dataclass(frozen=True, slots=True)
+class AskLimit:
+    """Ask people whether the turn may go on at this limit, and wait for them."""
+
+    limit: Reached
+
+
+@dataclass(frozen=True, slots=True)
 class EndTurn:
     status: str
     reason: str
@@ -134,7 +142,17 @@ class Rest:
 
 
 type Decision = (
-    StartTurn | CallModel | Compact | DropCompaction | RunTools | AwaitTools | Wait | BackOff | EndTurn | Rest
+    StartTurn
+    | CallModel
+    | Compact
+    | DropCompaction
+    | RunTools
+    | AwaitTools
+    | Wait
+    | BackOff
+    | AskLimit
+    | EndTurn
+    | Rest
 )
 
 # A reply that ends the turn whatever waits: nothing may be added to it.
@@ -178,7 +196,7 @@ def plan_next(view: View) -> Decision:
         return _ask(view, steering)
     if view.failure is not None:
         # A retry that may not be made is not waited for.
-        return BackOff(view.failure) if view.limit is None else _at_limit(view.limit)
+        return BackOff(view.failure) if view.limit is None else _at_limit(view, view.limit)
     if view.retry_later:
         return BackOff(None)
     if view.tail is Tail.INVALID_OUTPUT:
@@ -190,7 +208,7 @@ def plan_next(view: View) -> Decision:
 def _ask(view: View, steering: tuple[UUID, ...]) -> Decision:
     """The model's turn to speak: to the session, or first about it."""
     if view.limit is not None:
-        return _at_limit(view.limit)
+        return _at_limit(view, view.limit)
     if view.compact is None:
         return CallModel(steering)
     if view.compact is Because.IN_VAIN:
@@ -198,8 +216,10 @@ def _ask(view: View, steering: tuple[UUID, ...]) -> Decision:
     return Compact(view.compact, steering)
 
 
-def _at_limit(reached: Reached) -> Decision:
-    """What a turn does that may make no further call (R8): it ends. Here is where it would ask to go on."""
+def _at_limit(view: View, reached: Reached) -> Decision:
+    """What a turn does that may make no further call (R8): it asks, where it may and has not been denied, or ends."""
+    if view.may_ask:
+        return AskLimit(reached)
     return EndTurn("failed", "limit", reached.error, reached)
 
 

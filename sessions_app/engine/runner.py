@@ -212,6 +212,7 @@ class Run:
         state.turn, state.turn_count = course.turn, course.turn_count
         if then.turn_end is not None:
             state.crash_count = 0
+            state.limit_ask = None
             state.meter.end_turn(time.monotonic())
         if then.turn_start is not None:
             state.meter.start_turn(time.monotonic())

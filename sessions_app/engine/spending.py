@@ -28,6 +28,7 @@ SLACK = 0.01
 COLUMNS = (
     "id", "turn_id", "limits", "model_calls", "tool_calls", "input_tokens", "output_tokens", "turn__model_calls",
     "turn__tool_calls", "turn__input_tokens", "turn__output_tokens", "tree",
+    "limit_grants",
 )  # fmt: skip
 """Of the session and its open turn; with `turn_age` from `age_of_turn()`."""
 
@@ -39,7 +40,14 @@ def age_of_turn() -> "ExpressionWrapper[Any]":
 
 def read(meter: Meter, row: Mapping[str, Any], document: Mapping[str, Any], *, now: float) -> None:
     """Bring the totals up to what `row` says; `now` is the monotonic time of reading it."""
-    meter.limits = limits.of(document, row["limits"])
+    plain = limits.of(document, row["limits"])
+    if row["tree"] is not None and row["tree"] == row["id"]:
+        # At the top of a tree the session limits are those of the tree, but for time.
+        plain = dataclasses.replace(plain, session=limits.Budget(wall_time=plain.session.wall_time))
+    meter.later_turns = plain.turn
+    turn = str(row["turn_id"]) if row["turn_id"] is not None else None
+    meter.limits = limits.with_grants(plain, row["limit_grants"], turn)
+    meter.ask = limits.asks(document, row["limits"])
     age: timedelta | None = row["turn_age"]
     meter.began = None if age is None else now - age.total_seconds()
     meter.session = Used(
@@ -54,7 +62,7 @@ def read(meter: Meter, row: Mapping[str, Any], document: Mapping[str, Any], *, n
             tool_calls=row["turn__tool_calls"],
             tokens=row["turn__input_tokens"] + row["turn__output_tokens"],
         )
-    meter.shared = None if row["tree"] is None else limits.Shared(*tree_budgets.read(row["tree"]))
+    meter.shared = None if row["tree"] is None else tree_budgets.read(row["tree"])
     if meter.limits is limits.NONE and (meter.shared is None or meter.shared.most == limits.Budget()):
         return
     _read_warnings(meter, row)

@@ -87,7 +87,14 @@ class SessionState:
     synced_seq: int = 0  # entries up to here are in the context
     own_seqs: set[int] = field(default_factory=set)  # and these, which this attempt wrote
 
+    limit_ask: dict[str, Any] | None = None
     reserved: int | None = None  # what the model call under way has reserved in the budget of its tree
+
+    def may_ask_about(self, reached: limits.Reached | None) -> bool:
+        """Whether people can be asked to go on at this limit: once, and again where they had allowed it."""
+        if reached is None or not self.meter.asks_about(reached):
+            return False
+        return self.limit_ask is None or self.limit_ask["limit"] != reached.limit
 
     def tokens_asked(self) -> int:
         """An estimate of what the next request has."""
@@ -224,6 +231,7 @@ def load(claims: Mapping[UUID, int]) -> dict[UUID, SessionState]:
             crash_count=row["crash_count"],
             lease_end=row["lease_end"],
             retry_later=row["retry_later"],
+            limit_ask=row["limit_ask"],
             pressure=Pressure(requested=row["compact_requested"]),
         )
         spending.read(states[row["id"]].meter, row, states[row["id"]].document, now=time.monotonic())
@@ -245,6 +253,7 @@ def reload(state: SessionState) -> None:
         state.turn_count = row["turn_count"]
         state.crash_count = row["crash_count"]
         state.retry_later = row["retry_later"]
+        state.limit_ask = row["limit_ask"]
         state.pressure.requested = row["compact_requested"]
         if row["config_id"] != state.config_id:
             state.config_id = row["config_id"]
@@ -261,6 +270,7 @@ def _rows(session_ids: Iterable[UUID]) -> Iterable[Mapping[str, Any]]:
         *spending.COLUMNS,
         "project_id",
         "parent_id",
+        "limit_ask",
         "work_rev",
         "config_id",
         "turn_count",

@@ -55,6 +55,8 @@ class TreeBudget(models.Model):
     cost = models.DecimalField(max_digits=18, decimal_places=9, default=0)
     # Some calls have a cost that nobody knows.
     unpriced = models.BooleanField(default=False)
+    # How often people let the tree go on at a limit: {"tokens": 1}.
+    granted = models.JSONField(default=dict, db_default={}, blank=True)
     reserved_model_calls = models.IntegerField(default=0)
     reserved_tokens = models.BigIntegerField(default=0)
 

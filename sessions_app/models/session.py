@@ -92,6 +92,10 @@ class Session(models.Model):
     crashed_with = models.JSONField(null=True, blank=True)
     # What its config's limits are overridden with (R8).
     limits = models.JSONField(null=True, blank=True)
+    # What people are asked about a limit that the open turn has reached: {"approval": …, "limit": …, "state": "open"
+    # or "denied", "since": …}; and how often they let it go on: {"turn": …, "limits": {"turn.tokens": 1}} (R8).
+    limit_ask = models.JSONField(null=True, blank=True)
+    limit_grants = models.JSONField(null=True, blank=True)
     # The last lease that ended, and why; a late write of that attempt is told (L3, L7).
     ended_attempt = models.IntegerField(null=True, blank=True)
     ended_reason = models.CharField(max_length=10, choices=EndReason, null=True, blank=True)

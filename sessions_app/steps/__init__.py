@@ -22,6 +22,7 @@ from sessions_app.steps.commit import commit_steps
 from sessions_app.steps.values import (
     NO_USAGE,
     Busy,
+    LimitAsk,
     Lost,
     ModelCallEnd,
     ModelCallStart,
@@ -37,6 +38,7 @@ from sessions_app.steps.values import (
 __all__ = [
     "NO_USAGE",
     "Busy",
+    "LimitAsk",
     "Lost",
     "ModelCallEnd",
     "ModelCallStart",

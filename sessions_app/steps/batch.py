@@ -19,6 +19,9 @@ UPDATE sessions_app_session s SET
     turn_count = row.turn_count, output_seq = row.output_seq, crash_count = row.crash_count,
     compact_requested = s.compact_requested AND NOT row.compaction_over,
     lease_end = row.lease_end, updated_at = row.now,
+    limit_ask = CASE WHEN row.turn_over THEN NULL
+        WHEN row.limit_ask IS NOT NULL THEN row.limit_ask || jsonb_build_object('since', row.now)
+        ELSE s.limit_ask END,
     model_calls = s.model_calls + row.model_calls, tool_calls = s.tool_calls + row.tool_calls,
     input_tokens = s.input_tokens + row.input_tokens, output_tokens = s.output_tokens + row.output_tokens,
     cached_tokens = s.cached_tokens + row.cached_tokens,
@@ -32,7 +35,8 @@ UPDATE sessions_app_session s SET
         WHEN 'retry' THEN row.now + make_interval(secs => row.retry_in) END
 FROM (SELECT *, clock_timestamp() AS now FROM jsonb_to_recordset(%s::jsonb) AS r (
     id uuid, next_seq bigint, turn_id uuid, last_turn_id uuid, turn_count int, output_seq bigint,
-    crash_count smallint, compaction_over boolean, lease_end jsonb, model_calls int, tool_calls int,
+    crash_count smallint, compaction_over boolean, turn_over boolean, limit_ask jsonb,
+    lease_end jsonb, model_calls int, tool_calls int,
     input_tokens bigint,
     output_tokens bigint, cached_tokens bigint, reasoning_tokens bigint, cost numeric, retry text,
     retry_in float8, status text, waiting_on jsonb, wake text, wake_at timestamptz)) row
@@ -121,6 +125,7 @@ class Batch:
         self.inputs: list[dict[str, Any]] = []
         self.sessions: list[dict[str, Any]] = []
         self.released: list[UUID] = []
+        self.limit_asks: list[tuple[UUID, UUID, dict[str, str]]] = []
 
     def add(self, step: StepWrite, row: Locked) -> Saved:
         budget = self.budgets.get(row.tree) if row.tree is not None else None
@@ -172,6 +177,10 @@ class Batch:
                     "reserved": then.model_call.reserve,
                 }
             )
+        asked = then.limit_ask
+        if asked is not None and turn is not None:
+            shown = {"limit": asked.limit, "used": asked.used, "of": asked.of}
+            self.limit_asks.append((asked.id, turn, shown))
         usage = ended.usage if ended is not None else NO_USAGE
         self.sessions.append(
             {
@@ -183,6 +192,12 @@ class Batch:
                 "output_seq": output_seq,
                 "crash_count": 0 if step.resets_crashes or then.turn_end is not None else row.crash_count,
                 "compaction_over": step.compaction_over or then.compaction_over,
+                "turn_over": then.turn_end is not None,
+                "limit_ask": (
+                    {"approval": str(asked.id), "limit": asked.limit, "state": "open"}
+                    if asked is not None
+                    else None
+                ),
                 "lease_end": None if step.resumed or then.turn_end is not None else row.lease_end,
                 "model_calls": 1 if ended is not None else 0,
                 "tool_calls": len(step.calls),
@@ -198,10 +213,10 @@ class Batch:
             self.released.append(step.session)
         tree = None
         if budget is not None:
-            asked = then.model_call.reserve if then.model_call is not None else None
-            if asked is not None:
-                budget.reserve(asked)
-            tree = budget.used(without=asked)
+            reserved = then.model_call.reserve if then.model_call is not None else None
+            if reserved is not None:
+                budget.reserve(reserved)
+            tree = budget.used(without=reserved)
         return Saved(
             moved=moved, first_seq=row.next_seq, work_rev=row.work_rev, project=row.project, tree=tree
         )
@@ -236,6 +251,8 @@ class Batch:
             runtime.start_calls(cursor, self.started_calls)
         if self.results:
             runtime.complete_calls(cursor, self.results)
+        if self.limit_asks:
+            runtime.ask_about_limits(cursor, self.limit_asks)
         for statement, rows in (
             (_END_MODEL_CALLS, self.model_call_ends),
             (_UPDATE_TURNS, self.turns),

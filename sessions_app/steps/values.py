@@ -53,6 +53,16 @@ class ModelCallEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitAsk:
+    """The approval that is opened at a limit (R8); its entry is among the entries."""
+
+    id: UUID
+    limit: str
+    used: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStart:
     id: UUID
     number: int
@@ -78,6 +88,7 @@ class Then:
     model_call: ModelCallStart | None = None
     retry_in: float | None = None  # seconds; the release is then a backoff
     compaction_over: bool = False  # what was asked for is not to be
+    limit_ask: LimitAsk | None = None
     release: Due | None = None
 
 

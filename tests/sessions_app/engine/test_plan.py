@@ -7,6 +7,7 @@ import pytest
 from sessions_app.engine.compaction import Because
 from sessions_app.engine.limits import Reached
 from sessions_app.engine.plan import (
+    AskLimit,
     AwaitTools,
     BackOff,
     CallModel,
@@ -139,6 +140,18 @@ def view(**parts):
         pytest.param(view(limit=LIMIT, compact=Because.ESTIMATE), AT_LIMIT, id="R8: a compaction is a call"),
         pytest.param(view(limit=LIMIT, failure=RETRY), AT_LIMIT, id="R8: so is a retry"),
         pytest.param(view(limit=LIMIT, retry_later=True), BackOff(None), id="at its time"),
+        pytest.param(view(limit=LIMIT, may_ask=True), AskLimit(LIMIT), id="R8: people can let it go on"),
+        pytest.param(
+            view(limit=LIMIT, may_ask=True, inputs=[STEERING]),
+            AskLimit(LIMIT),
+            id="R8: steering waits for them",
+        ),
+        pytest.param(view(may_ask=True), CallModel(), id="R8: nobody is asked below the limit"),
+        pytest.param(
+            view(limit=LIMIT, may_ask=True, tail=Tail.ANSWERED),
+            EndTurn("succeeded", "done"),
+            id="R8: nobody is asked for a turn that is done",
+        ),
         pytest.param(
             view(limit=LIMIT, tail=Tail.ANSWERED),
             EndTurn("succeeded", "done"),
