@@ -9,9 +9,12 @@ worker's memory or environment is in reach, and dying harms nobody. Reads HTML i
 import json
 import resource
 import sys
+from typing import Any
+from urllib.parse import urljoin
 
 CPU_SECONDS = 10
 MEMORY = 2 << 30
+MAX_TEXT = 2_000_000
 _SHORT = 500  # characters that are hardly an article
 
 
@@ -31,10 +34,12 @@ def _read(html: str, url: str) -> dict[str, str | None]:
     import trafilatura
 
     tree = trafilatura.load_html(html)
-    title = tree.findtext(".//title") if tree is not None else None
+    if tree is None:
+        return {"title": None, "text": ""}
+    title = tree.findtext(".//title")
+    _complete_links(tree, url)
     text = trafilatura.extract(
-        html,
-        url=url,
+        tree,
         output_format="markdown",
         include_links=True,
         include_tables=True,
@@ -46,7 +51,25 @@ def _read(html: str, url: str) -> dict[str, str | None]:
     everything = trafilatura.html2txt(html) if not text or len(text) < _SHORT else ""
     if len(everything) > 2 * len(text or ""):
         text = everything
-    return {"title": " ".join(title.split()) if title else None, "text": text or ""}
+    return {"title": " ".join(title.split()) if title else None, "text": (text or "")[:MAX_TEXT]}
+
+
+def _complete_links(tree: Any, url: str) -> None:
+    """Links as addresses that can be fetched. The extractor's own way loses the folder of the page."""
+    base = tree.find(".//base[@href]")
+    if base is not None:
+        url = _joined(url, base.get("href"))
+    for link in tree.iter("a"):
+        target = (link.get("href") or "").strip()
+        if target:
+            link.set("href", _joined(url, target))
+
+
+def _joined(url: str, target: str) -> str:
+    try:
+        return urljoin(url, target)
+    except ValueError:
+        return target
 
 
 def main() -> None:

@@ -50,16 +50,11 @@ async def readable(page: str, *, url: str, time_limit: float = TIME_LIMIT) -> Re
 
 
 async def _extracted(page: str, url: str, time_limit: float) -> Readable | None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        _PROGRAM,
-        url,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-    )
+    try:
+        process = await _started(url)
+    except OSError:  # no more processes or files for now
+        logger.warning("web_fetch.reader_not_started", exc_info=True)
+        return None
     try:
         async with asyncio.timeout(time_limit):
             answer, _ = await process.communicate(page.encode("utf-8", "replace"))
@@ -75,6 +70,19 @@ async def _extracted(page: str, url: str, time_limit: float) -> Readable | None:
         logger.warning("web_fetch.page_not_read", exit_code=process.returncode, characters=len(page))
         return None
     return Readable(found["title"], found["text"])
+
+
+async def _started(url: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        _PROGRAM,
+        url,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+    )
 
 
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()

@@ -333,6 +333,37 @@ async def test_a_page_in_another_encoding_is_read(nowhere: ToolContext) -> None:
         assert "держатся за лапы" in await text(server.url("/"), nowhere)
 
 
+@pytest.mark.parametrize(
+    ("base", "link", "expected"),
+    [
+        ("", "next", "http://a.com/d/next"),
+        ("", "../up?x=1", "http://a.com/up?x=1"),
+        ("", "/root", "http://a.com/root"),
+        ("", "https://b.com/", "https://b.com/"),
+        ("<base href='/other/'>", "next", "http://a.com/other/next"),
+        ("", "http://[broken", "http://[broken"),
+    ],
+)
+async def test_links_of_a_page_are_whole_addresses(base: str, link: str, expected: str) -> None:
+    """A link that is read can be fetched."""
+    page = STORY.replace("<head>", f"<head>{base}").replace(
+        "<article>", f"<article><p>See <a href='{link}'>more</a>. "
+    )
+    found = await reading.readable(page, url="http://a.com/d/page.html")
+    assert f"[more]({expected})" in found.text
+
+
+async def test_a_reader_that_cannot_be_started_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine at its limits."""
+
+    async def full(*_command: Any, **_options: Any) -> asyncio.subprocess.Process:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", full)
+    found = await reading.readable("<p>one</p>", url="http://a.com/")
+    assert (found.text, found.is_crude) == ("one", True)
+
+
 async def test_a_page_without_an_article_is_read_whole(nowhere: ToolContext) -> None:
     """Lists of links, forms, pages of a few words."""
     page = reply(
