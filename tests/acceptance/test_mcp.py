@@ -1,7 +1,10 @@
 """MCP calls of whole sessions: one call each, whatever happens to the worker, the lease or the config."""
 
+import asyncio
 import signal
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +21,7 @@ from tests.crash.invariants import check
 from tests.processes.workers import Workers
 from tests.sessions_app.engine.in_process import working
 from tests.staging import eventually, holding, wait_until_blocked
+from tests.tools_app.mcp.bad_server import BadServer
 from tests.tools_app.mcp.conftest import Peer, peer
 from tools_app import approvals
 from tools_app.models import Approval, ToolCall
@@ -154,6 +158,27 @@ def test_a_call_past_its_time_limit_fails_and_is_not_repeated(
     assert (peer.times(f"{file}.begun"), peer.times(file)) == (1, 0)
 
 
+@pytest.fixture
+def deaf() -> Iterator[BadServer]:
+    """A server that takes a call and says nothing any more, to nothing; in a thread of its own."""
+    server = BadServer()
+    server.on |= dict.fromkeys(["tools/call", "notifications/cancelled", "DELETE"], "hang")
+    up, down = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with server:
+            up.set()
+            await asyncio.to_thread(down.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    assert up.wait(10)
+    yield server
+    down.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 # --- real processes --------------------------------------------------------------------------------------
 
 
@@ -231,6 +256,21 @@ def test_a_planned_stop_keeps_the_result_that_is_there_and_interrupts_the_rest(
     ]
     assert (peer.times(f"{slow}.begun"), peer.times(slow)) == (1, 0)
     assert agents.row(session).crash_count == 0
+
+
+@pytest.mark.processes
+def test_a_server_that_says_nothing_any_more_does_not_hold_up_a_planned_stop(
+    workers: Workers, deaf: BadServer
+) -> None:
+    """L8: the worker is gone when its time is up, and the call is interrupted."""
+    session = start(deaf.url, {"tool_calls": [agents.call("mcp__peer__deploy")]}, {"text": "Done."})
+    worker = workers.start(worker_drain_timeout=4.0, worker_drain_margin=3.0, **NEARBY)
+    eventually(lambda: deaf.calls == 1, within=15)
+    at = time.monotonic()
+    worker.stop()
+    assert time.monotonic() - at < 4.0
+    assert agents.outcomes(session) == [("mcp__peer__deploy", "interrupted")]
+    assert deaf.calls == 1
 
 
 @pytest.mark.processes
