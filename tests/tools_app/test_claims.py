@@ -6,8 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from sessions_app import ids
 from sessions_app.errors import NotFound
@@ -326,3 +329,16 @@ def test_a_call_that_is_completed_meanwhile_is_not_claimed(real: Session) -> Non
         assert Contender(lambda: take(real.project_id)).result().calls == []
     assert take(real.project_id).calls == []
     assert Project.objects.filter(pk=real.project_id).exists()
+
+
+def test_the_admin_shows_who_is_at_a_call_and_no_token(idle: Session) -> None:
+    """H6: people see who works on it; what proves a claim is nobody's business."""
+    call = waiting_call(idle)
+    take(idle.project_id)
+    call.refresh_from_db()
+    client = Client()
+    client.force_login(User.objects.create_superuser("ann"))
+    shown = client.get(reverse("admin:tools_app_toolcall_change", args=[call.pk])).content.decode()
+    assert ACTOR["name"] in shown
+    assert call.claim_token is not None
+    assert call.claim_token not in shown

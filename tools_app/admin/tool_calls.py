@@ -29,6 +29,7 @@ class ToolCallAdmin(ReadOnlyAdmin):
     list_select_related = ["session"]
     search_fields = ["id", "session__id"]
     ordering = ["-id"]
+    exclude = ["claim_token"]
     actions_detail = ["explain"]
 
     @action(description="Explain", url_path="explain", permissions=["view"])  # type: ignore[untyped-decorator]

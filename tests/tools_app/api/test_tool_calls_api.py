@@ -5,6 +5,8 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from sessions_app import control, ids
 from sessions_app.models import Artifact, Entry, Session, SessionStatus
@@ -296,6 +298,27 @@ def test_a_long_result_is_cut_and_kept_whole(api: Api, new_call: NewCall, settin
     shown = ok(api.post(at(call, "/result"), RESULT | {"content": "x" * 5000}), 201)
     assert len(shown["content"][0]["text"]) <= 1000
     assert Artifact.objects.get(project=api.project).size == 5000
+
+
+def test_a_result_costs_so_many_statements(api: Api, new_call: NewCall) -> None:
+    """The hot path, with everything around it: the key, the idempotency record, the result and its answer."""
+    call = new_call()
+    with CaptureQueriesContext(connection) as queries:
+        ok(api.post(at(call, "/result"), RESULT, Idempotency_Key="k"), 201)
+    sent = [item["sql"] for item in queries if not item["sql"].startswith(("SAVEPOINT", "RELEASE"))]
+    assert len(sent) == 13, sent
+
+
+def test_an_allowed_call_waits_for_its_backend(api: Api, in_turn: Session) -> None:
+    """T7, A90: no result before, one after."""
+    approval = factories.approval(in_turn, tool_class="custom")
+    call = approval.tool_call
+    problem(api.post(at(call, "/result"), RESULT), 409, "tool_call_not_ready")
+    path = f"/approvals/{ids.encode('apr', approval.pk)}/decision"
+    ok(api.post(path, {"decision": "allow"}))
+    shown = ok(api.get("/tool-calls?state=waiting&class=custom"))["data"]
+    assert [row["id"] for row in shown] == [ids.encode("tcl", call.pk)]
+    assert ok(api.post(at(call, "/result"), RESULT), 201)["outcome"] == "succeeded"
 
 
 # --- late ones -------------------------------------------------------------------------------------------
