@@ -141,7 +141,7 @@ class ConsolePage(View):
     def refused(self, error: TenureError) -> HttpResponse:
         """Tells what a service refused: as a toast where htmx asked, else on the page that people came from."""
         if self.is_fragment:
-            answer = HttpResponse(status=error.status)
+            answer = HttpResponse(status=error.status, headers={"HX-Reswap": "none"})
             return toast(answer, error.detail, tone="bad")
         messages.error(self.request, error.detail)
         return HttpResponseRedirect(self._came_from())

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django import template
@@ -139,12 +138,3 @@ def compact(value: int | None) -> str:
 def pretty(value: Any) -> str:
     """JSON for people; a template escapes it."""
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=False)
-
-
-@register.simple_tag
-def query(parameters: Mapping[str, Any], **changes: Any) -> str:
-    """The parameters of a link with some of them changed; None leaves one out."""
-    merged = {**parameters, **changes}
-    return "?" + urlencode(
-        {name: value for name, value in merged.items() if value not in {None, "", False}}, doseq=True
-    )

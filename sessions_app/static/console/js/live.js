@@ -54,13 +54,37 @@
 
   // An answer that changes nothing is not swapped in, so nothing flickers and the focus stays.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    const part = event.detail.target.closest?.("[data-refresh]");
-    if (!part || event.detail.requestConfig.triggeringEvent?.type !== "console:refresh") return;
-    if (part.seen === event.detail.serverResponse) event.detail.shouldSwap = false;
-    part.seen = event.detail.serverResponse;
+    const { target, serverResponse, requestConfig } = event.detail;
+    const said = essence(serverResponse);
+    if (requestConfig.triggeringEvent?.type === "console:refresh" && target.said === said) {
+      event.detail.shouldSwap = false;
+    }
+    target.said = said;
+  });
+
+  // Without what differs in every answer: distances of times, which time.js keeps true, and the tokens of forms.
+  function essence(html) {
+    return html.replace(/(<time [^>]*>)[^<]*/g, "$1").replace(/(name="csrfmiddlewaretoken" value=")[^"]*/g, "$1");
+  }
+
+  // What was scrolled inside a part stays where it was; htmx does the same for the focus. Both go by ids.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const part = event.detail.target.closest?.("[data-refresh]") ?? event.detail.target;
+    part.scrolled = [...part.querySelectorAll("[id]")]
+      .filter((place) => place.scrollLeft || place.scrollTop)
+      .map((place) => [place.id, place.scrollLeft, place.scrollTop]);
+  });
+  document.addEventListener("htmx:afterSwap", (event) => {
+    const part = event.detail.target.closest?.("[data-refresh]") ?? event.detail.target;
+    for (const [id, left, top] of part.scrolled ?? []) {
+      document.getElementById(id)?.scrollTo({ left, top, behavior: "instant" });
+    }
   });
 
   function cut(isCut) {
+    if (isCut && !document.documentElement.hasAttribute("data-cut-off")) {
+      window.tenure.announce("The server does not answer");
+    }
     document.documentElement.toggleAttribute("data-cut-off", isCut);
   }
   document.addEventListener("htmx:sendError", () => cut(true));
