@@ -10,11 +10,14 @@ from functools import cached_property
 from typing import Any, ClassVar
 from uuid import UUID
 
+import structlog
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
+from django.db import Error
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views import View
@@ -22,8 +25,11 @@ from django.views import View
 from sessions_app import access, ids
 from sessions_app.access import Access
 from sessions_app.console import navigation
+from sessions_app.database import is_transient
 from sessions_app.errors import NotFound, TenureError
 from sessions_app.models import Project
+
+logger = structlog.get_logger(__name__)
 
 PROJECT = "console_project"
 """The key of the chosen project in a browser session."""
@@ -62,12 +68,17 @@ class ConsolePage(View):
     place: ClassVar[str] = ""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if not request.user.is_authenticated:
-            return self._login(request)
-        if not request.user.is_staff:
-            raise PermissionDenied("The console is for staff.")
         try:
+            if not request.user.is_authenticated:
+                return self._login(request)
+            if not request.user.is_staff:
+                raise PermissionDenied("The console is for staff.")
             answer = super().dispatch(request, *args, **kwargs)
+        except Error as error:
+            if not is_transient(error):
+                raise
+            logger.warning("console.database_away", error=str(error).partition("\n")[0])
+            return away()
         except NotFound as error:
             raise Http404(error.detail) from error
         except TenureError as error:
@@ -162,6 +173,11 @@ class ConsolePage(View):
             away = redirect_to_login(target, reverse("console:login"))
             return HttpResponse(status=401, headers={"HX-Redirect": away.url})
         return redirect_to_login(request.get_full_path(), reverse("console:login"))
+
+
+def away() -> HttpResponse:
+    """Instead of any page, while the database can't be asked; rendered without asking it."""
+    return HttpResponse(render_to_string("503.html"), status=503, headers={"Retry-After": "5"})
 
 
 def toast(answer: HttpResponse, text: str, *, tone: str = "ok") -> HttpResponse:

@@ -1,12 +1,20 @@
 """Who may see the console, and what its answers let a browser do."""
 
+import json
+
+import psycopg
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.staticfiles import finders
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
 from sessions_app import ids
+from sessions_app.console.pages import Shell
+from sessions_app.console.session_list import Sessions
+from sessions_app.errors import Conflict
 from sessions_app.models import AgentConfig, Project, Session
 from tests import factories
 from tests.sessions_app.console.conftest import HTMX
@@ -135,3 +143,50 @@ def test_pages_that_are_not_there_say_so_in_the_same_clothes(browser: Client, pr
         answer = browser.get(path)
         assert answer.status_code == 404, path
         assert "Nothing is here" in answer.content.decode()
+
+
+def test_without_a_database_people_are_told_to_come_back(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(view: Sessions) -> Shell:
+        raise OperationalError("terminating connection") from psycopg.errors.AdminShutdown("shut down")
+
+    monkeypatch.setattr(Sessions, "shell", away)
+    answer = browser.get("/")
+    assert answer.status_code == 503
+    assert answer["Retry-After"] == "5"
+    assert "Back soon" in answer.content.decode()
+
+
+def test_a_crash_of_ours_shows_a_page_that_tells_nothing(
+    staff: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(view: Sessions) -> Shell:
+        raise RuntimeError("inner secret")
+
+    monkeypatch.setattr(Sessions, "shell", crash)
+    client = Client(raise_request_exception=False)
+    client.force_login(staff)
+    answer = client.get("/")
+    assert answer.status_code == 500
+    assert "Something went wrong" in answer.content.decode()
+    assert "inner secret" not in answer.content.decode()
+
+
+def test_what_a_service_refuses_is_told_without_emptying_the_page(
+    browser: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(view: Sessions, request: HttpRequest) -> HttpResponse:
+        raise Conflict("somebody was faster")
+
+    monkeypatch.setattr(Sessions, "post", refuse, raising=False)
+    fragment = browser.post("/", headers=HTMX)
+    assert fragment.status_code == 409
+    assert fragment["HX-Reswap"] == "none"
+    told = {"console:toast": {"text": "somebody was faster", "tone": "bad"}}
+    assert json.loads(fragment["HX-Trigger"]) == told
+    page = browser.post("/", headers={"Referer": "http://testserver/?q=x"}, follow=True)
+    assert page.redirect_chain == [("http://testserver/?q=x", 302)]
+    assert "somebody was faster" in page.content.decode()
+    elsewhere = browser.post("/", headers={"Referer": "https://evil.example/"})
+    assert elsewhere["Location"] == "/"
