@@ -30,7 +30,12 @@ def _check(borrowed: psycopg.Connection[Any]) -> None:
 _django = get_asgi_application()
 
 from sessions_app import consumers  # noqa: E402
+from sessions_app.api import socket_frames as frames_of_sessions  # noqa: E402
 from sessions_app.feed.gate import SCOPE_KEY, Gate  # noqa: E402
+from tools_app.api import socket_frames as frames_of_tools  # noqa: E402
+
+frames_of_sessions.register()
+frames_of_tools.register()
 
 # Requests borrow connections from a pool and give them back. Only here: workers keep one per thread, and
 # nothing that forks may have a pool before it does.

@@ -18,7 +18,7 @@ import structlog
 from django.urls import URLPattern, path
 
 from sessions_app.access import Access
-from sessions_app.api import problems, socket_frames
+from sessions_app.api import problems
 from sessions_app.api.stream_access import Admission, ForeignOrigin, admit, request_of
 from sessions_app.api.stream_requests import project_query, project_source, session_query, session_source
 from sessions_app.errors import Invalid, TenureError
@@ -28,11 +28,13 @@ from sessions_app.feed.follower import CaughtUp, Entries, Event, Ping, Previewed
 from sessions_app.feed.gate import SCOPE_KEY, Gate, SlowConsumer
 from sessions_app.feed.hub import hub
 from sessions_app.feed.reading import dumps
+from sessions_app.feed.shutdown import before_shutdown
 from sessions_app.feed.sources import SessionSource, Source
 from sessions_app.feed.threads import in_thread
 
 logger = structlog.get_logger(__name__)
 
+FAILED = 1011
 RESTART = 1012
 TRY_AGAIN = 1013
 SLOW = 4408
@@ -43,6 +45,8 @@ _PAUSE_EVERY = 20
 
 _LAST_WORDS = 0.1
 """Seconds that a stopping server is given to carry the reason to its clients."""
+
+_open: set["_Socket"] = set()
 
 type Receive = Callable[[], Awaitable[dict[str, Any]]]
 type Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -72,7 +76,7 @@ class _Socket:
     async def run(self) -> None:
         await self._receive()  # the handshake
         try:
-            opened = await in_thread(self._open)
+            opened = await in_thread(self._admitted)
         except ForeignOrigin:
             await self._send({"type": "websocket.close"})
             return
@@ -85,6 +89,8 @@ class _Socket:
             return
         await self._send({"type": "websocket.accept"})
         self._gate.attach()
+        _open.add(self)
+        before_shutdown(_say_goodbye)
         feed = asyncio.create_task(self._feed(opened))
         source = opened.source
         session = source.session if isinstance(source, SessionSource) else None
@@ -93,18 +99,18 @@ class _Socket:
                 self._gate.stop_reading()
                 await self._answer(opened.admission.access, session, message)
                 self._gate.read_on()
-        except asyncio.CancelledError:
-            feed.cancel()
-            await self._send({"type": "websocket.close", "code": RESTART})
-            await asyncio.sleep(_LAST_WORDS)
-            raise
         finally:
+            _open.discard(self)
             feed.cancel()
             with suppress(asyncio.CancelledError):
                 await feed
             self._gate.detach()
 
-    def _open(self) -> _Opened:
+    async def close(self, code: int) -> None:
+        if code >= _FIRST_OWN_CODE or not self._gate.close(code):
+            await self._send({"type": "websocket.close", "code": code})
+
+    def _admitted(self) -> _Opened:
         """In a thread."""
         request = request_of(self.scope)
         admission = admit(request, is_socket=True)
@@ -134,11 +140,11 @@ class _Socket:
         except SlowConsumer as slow:
             logger.info("feed.slow_consumer", cursor=self._cursor)
             await self._say(_error_frame(slow, cursor=self._cursor))
-            await self._send({"type": "websocket.close", "code": SLOW})
+            await self.close(SLOW)
         except Exception as error:
             problem = problems.explain(error)
             if problem is None:
-                await self._send({"type": "websocket.close", "code": 1011})
+                await self.close(FAILED)
                 raise
             await self._refuse(problem)
 
@@ -170,7 +176,7 @@ class _Socket:
         """Say why, and close; codes from 4000 on are the HTTP statuses."""
         await self._say(_problem_frame(problem))
         code = TRY_AGAIN if problem.status >= 500 else _FIRST_OWN_CODE + problem.status
-        await self._send({"type": "websocket.close", "code": code})
+        await self.close(code)
 
     # --- in ------------------------------------------------------------------------------------------
 
@@ -194,6 +200,13 @@ class _Socket:
             await self._say({**_problem_frame(problem), **reference})
             return
         await self._say({"type": "ack", **reference, **said})
+
+
+async def _say_goodbye() -> None:
+    """The server stops: tell every client, so that it comes back with its cursor."""
+    for socket in list(_open):
+        await socket.close(RESTART)
+    await asyncio.sleep(_LAST_WORDS)
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
@@ -223,7 +236,7 @@ def _problem_frame(problem: problems.Problem) -> dict[str, Any]:
     return {"type": "error", **kept}
 
 
-async def socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+async def serve(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """`/ws/v1/sessions/{id}` and `/ws/v1/project`."""
     await _Socket(scope, receive, send).run()
 
@@ -238,12 +251,9 @@ async def nothing_here(scope: dict[str, Any], receive: Receive, send: Send) -> N
 def routes(more: Sequence[URLPattern] = ()) -> list[URLPattern]:
     """Sockets by path; apps above add theirs."""
     return [
-        path("ws/v1/sessions/<str:session>", socket),  # type: ignore[arg-type]
-        path("ws/v1/project", socket),  # type: ignore[arg-type]
+        path("ws/v1/sessions/<str:session>", serve),  # type: ignore[arg-type]
+        path("ws/v1/project", serve),  # type: ignore[arg-type]
         *more,
         path("<path:anything>", nothing_here),  # type: ignore[arg-type]
         path("", nothing_here),  # type: ignore[arg-type]
     ]
-
-
-_ = socket_frames  # registers its frames

@@ -75,5 +75,7 @@ def _followed(session: UUID | None) -> UUID:
     return session
 
 
-register_frame("input", submit)
-register_frame("cancel", cancel)
+def register() -> None:
+    """Called where sockets are served."""
+    register_frame("input", submit)
+    register_frame("cancel", cancel)

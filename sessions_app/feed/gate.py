@@ -77,6 +77,17 @@ class Gate:
         if self._consumer is not None and hasattr(self._consumer, "resumeProducing"):
             self._consumer.resumeProducing()
 
+    def close(self, code: int) -> bool:
+        """Close a socket with a code that speaks of the server (1011 to 1014); False where `send` has to do it.
+
+        The library below daphne lets an application send 1000 and those from 3000 on only, and these come from
+        the server itself.
+        """
+        if not hasattr(self._protocol, "sendCloseFrame"):
+            return False
+        self._protocol.sendCloseFrame(code=code)
+        return True
+
     # What a transport calls; the names are Twisted's.
 
     def pauseProducing(self) -> None:  # noqa: N802

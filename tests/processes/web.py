@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from tests.staging import eventually
@@ -76,6 +77,15 @@ class Client:
         while found[-1]["type"] != kind:
             found.append(self.next(within=within))
         return found
+
+    def rest(self) -> tuple[list[dict[str, Any]], int | None]:
+        """All frames up to the end, and the code that the server closed with; None where it said nothing."""
+        found: list[dict[str, Any]] = []
+        try:
+            while True:
+                found.append(self.next())
+        except ConnectionClosed as closed:
+            return found, None if closed.rcvd is None else closed.rcvd.code
 
     def entries(self, count: int) -> list[dict[str, Any]]:
         """The next entries, whatever stands between them."""

@@ -1,5 +1,6 @@
 """Bodies and parameters of approvals and questions."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -12,22 +13,26 @@ from sessions_app.api.pagination import PageQuery
 from tools_app.approvals import MAX_AT_ONCE, MAX_REASON
 
 
-def _approval_id(value: Any) -> Any:
-    if isinstance(value, UUID):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("wrong_type", "must be a string")
-    try:
-        return ids.decode("apr", value)
-    except ids.InvalidId as error:
-        raise PydanticCustomError("malformed", "{reason}", {"reason": str(error)}) from None
+def _reads(prefix: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if isinstance(value, UUID):
+            return value
+        if not isinstance(value, str):
+            raise PydanticCustomError("wrong_type", "must be a string")
+        try:
+            return ids.decode(prefix, value)
+        except ids.InvalidId as error:
+            raise PydanticCustomError("malformed", "{reason}", {"reason": str(error)}) from None
+
+    return read
 
 
-ApprovalRef = Annotated[
-    UUID,
-    BeforeValidator(_approval_id),
-    WithJsonSchema({"type": "string", "pattern": "^apr_[0-7][0-9a-hjkmnp-tv-z]{25}$"}),
-]
+def _pattern(prefix: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$"})
+
+
+ApprovalRef = Annotated[UUID, BeforeValidator(_reads("apr")), _pattern("apr")]
+QuestionRef = Annotated[UUID, BeforeValidator(_reads("qst")), _pattern("qst")]
 Reason = Annotated[StrictStr, Field(max_length=MAX_REASON)]
 Assignee = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
