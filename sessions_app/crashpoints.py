@@ -17,6 +17,7 @@ POINTS = {
     "step.locked": "a step's rows are locked, nothing is written",
     "step.written": "a step is written, its COMMIT is not sent",
     "step.committed": "a step is committed, the worker does not know it yet",
+    "parent.told": "the parent of a subagent is told of its end, the COMMIT of both is not sent",
     "model.before": "the model call is committed as started, not yet sent",
     "model.streaming": "the model's reply has begun to arrive",
     "model.after": "the model's reply is complete, nothing of it saved",

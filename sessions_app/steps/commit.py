@@ -173,6 +173,7 @@ def _write_and_tell(worker: int, step: StepWrite) -> StepResult | None:
             session = Session.objects.get(pk=step.session)
             session.parent = before.parent
             scheduling.tell_parent(session)
+            crash_point("parent.told")
     return result
 
 

@@ -24,6 +24,7 @@ from sessions_app.inputs import NewInput
 from sessions_app.models import EndReason, Entry, Lease, ModelCall, Session, SessionStatus, Turn
 from sessions_app.sweeper import Sweeper
 from tests import factories
+from tests.crash import test_subagents
 from tests.crash.invariants import check, refused_requests
 from tests.crash.scenarios import SCENARIOS, STEPS, Scenario
 from tests.people import answer_everything
@@ -209,6 +210,7 @@ def test_every_step_of_a_scenario_is_cut(name: str, workers: Workers) -> None:
 def test_every_crash_point_is_tested() -> None:
     """A point without a test is an error, and so is a name that no code passes."""
     passed = {cut.partition(":")[0] for scenario in SCENARIOS.values() for cut in scenario.cuts()}
+    passed |= {cut.partition(":")[0] for cuts in test_subagents.CUTS.values() for cut in cuts}
     assert passed == set(crashpoints.POINTS)
     assert set(literals("crash_point")) == set(crashpoints.POINTS)
     assert set(STEPS) == {point for point in crashpoints.POINTS if point.startswith("step.")}
