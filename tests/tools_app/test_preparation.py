@@ -32,7 +32,6 @@ CONFIG = {
             "on_deadline": "keep_waiting",
         },
         "not_here": {},
-        "not_here": {},
     }
 }
 APPEND = {"file": "a"}
@@ -127,7 +126,6 @@ def test_what_else_a_block_carries_goes_along() -> None:
     ("name", "config", "words"),
     [
         ("nix", CONFIG, "There is no tool named 'nix'"),
-        ("not_here", CONFIG, "not available here"),
         ("not_here", CONFIG, "not available here"),
         ("dev_append", {"tools": {"dev_lookup": {}}}, "disabled for this agent"),
         ("dev_append", {}, "There are no tools you can call"),
