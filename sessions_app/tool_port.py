@@ -57,6 +57,7 @@ class Call:
     arguments: Any
     position: int
     state: str
+    config: UUID | None = None  # the config that the model was asked under; what it calls is what that says
     time_limit: float | None = None  # seconds; outside tools, always set for those
     deadline: float | None = None  # seconds from its creation; a call that waits is over when it passes
     ask: Ask | None = None  # calls that are being stored: what people are asked about it

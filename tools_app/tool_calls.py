@@ -23,33 +23,32 @@ from uuid import UUID
 import psycopg
 import psycopg.errors
 from django.db import connection, transaction
-from django.db.models import BooleanField, ExpressionWrapper, F, Func, Q, QuerySet, TextField, Value
+from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
 
 from sessions_app import children, ids, wakeups
-from sessions_app.agent_config.values import seconds
 from sessions_app.database import dumps
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Conflict, NotFound
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.tool_port import INTERRUPTED, Blocks, Call, CallFacts, Completed, Settled, ToolOutcome
 from tools_app.models import Outcome, ToolCall, ToolCallState, ToolClass
-from tools_app.registry import time_limit_of
 
 # --- the step commit's statements ------------------------------------------------------------------------
 
 # One statement for any number of calls: the ORM's bulk_create costs several times as much (see database.py).
 INSERT_CALLS = """
 INSERT INTO tools_app_toolcall (id, project_id, session_id, turn_id, message_seq, position, call_id, name, tool_class,
-    rerun_safe, arguments, state, outcome, content, attempt, deadline, started_at, completed_at)
+    rerun_safe, config_id, time_limit, arguments, state, outcome, content, attempt, deadline, started_at,
+    completed_at)
 SELECT id, (SELECT s.project_id FROM sessions_app_session s WHERE s.id = row.session_id),
     session_id, turn_id, message_seq, position, call_id, name, tool_class,
-    rerun_safe, arguments, state, outcome, content, attempt,
+    rerun_safe, config_id, time_limit, arguments, state, outcome, content, attempt,
     now + make_interval(secs => deadline), CASE WHEN state = 'running' THEN now END,
     CASE WHEN state = 'completed' THEN now END
 FROM (SELECT *, clock_timestamp() AS now FROM jsonb_to_recordset(%s::jsonb) AS r (
     id uuid, session_id uuid, turn_id uuid, message_seq bigint, position int, call_id text, name text,
-    tool_class text, rerun_safe boolean, arguments jsonb, state text, outcome text, content jsonb,
-    attempt int, deadline float8)) row
+    tool_class text, rerun_safe boolean, config_id uuid, time_limit float8, arguments jsonb, state text,
+    outcome text, content jsonb, attempt int, deadline float8)) row
 """
 
 START_CALLS = """
@@ -95,6 +94,8 @@ def insert_calls(cursor: psycopg.Cursor[Any], rows: Sequence[tuple[Call, int, in
             "name": call.name,
             "tool_class": call.tool_class,
             "rerun_safe": call.rerun_safe,
+            "config_id": str(call.config) if call.config else None,
+            "time_limit": call.time_limit,
             "arguments": call.arguments,
             "state": call.state,
             "outcome": call.result.outcome if call.result else None,
@@ -176,26 +177,16 @@ _FIELDS = (
     "arguments",
     "position",
     "state",
+    "config_id",
+    "time_limit",
 )
 
 
 def _read(rows: QuerySet[ToolCall]) -> Iterator[Call]:
-    """Calls as the engine holds them. The time limit stands in the config and is not stored twice."""
-    limit = Func(
-        F("session__config__document"),
-        Value("tools"),
-        F("name"),
-        Value("time_limit"),
-        function="jsonb_extract_path_text",
-        output_field=TextField(),
-    )
-    ordered = rows.order_by("session_id", "message_seq", "position").annotate(config_limit=limit)
-    for *values, config_limit in ordered.values_list(*_FIELDS, "config_limit"):
-        call = Call(**dict(zip(("id", "session", "turn", *_FIELDS[3:]), values, strict=True)))
-        if call.tool_class == ToolClass.OUTSIDE:
-            own = seconds(config_limit) if config_limit else None
-            call = replace(call, time_limit=own or time_limit_of(call.name))
-        yield call
+    """Calls as the engine holds them."""
+    names = ("id", "session", "turn", *_FIELDS[3:-2], "config", "time_limit")
+    for values in rows.order_by("session_id", "message_seq", "position").values_list(*_FIELDS):
+        yield Call(**dict(zip(names, values, strict=True)))
 
 
 def rows() -> QuerySet[ToolCall]:

@@ -102,6 +102,8 @@ class ModelCalls:
         if reply.stop in _CALLS_NOT_RUN:
             return reply.content, []
         blocks, calls = toolkit.prepare(session=state.id, turn=self._turn(), blocks=reply.content)
+        calls = [dataclasses.replace(call, config=state.config_id) for call in calls]
+        state.documents[state.config_id] = state.document
         calls = spending.refuse_beyond(calls, state.meter.allowed_tool_calls())
         if any(call.state == "awaiting_approval" for call in calls):
             calls = await self.holder.in_database(self._recall, calls)

@@ -70,6 +70,7 @@ class SessionState:
     crash_count: int
     lease_end: dict[str, Any] | None
     retry_later: bool
+    documents: dict[UUID, Mapping[str, Any]] = field(default_factory=dict)  # of the configs of open calls
     inputs: list[QueuedInput] = field(default_factory=list)
     calls: dict[UUID, Call] = field(default_factory=dict)
     context: Context = field(default_factory=Context)
@@ -103,6 +104,10 @@ class SessionState:
     def time_left(self) -> float | None:
         """Seconds that the limits leave from now; None without such a limit (R8)."""
         return self.meter.time_left(time.monotonic())
+
+    def document_of_call(self, call: Call) -> Mapping[str, Any]:
+        """What the config said when the model made the call; it runs as that, whatever the config says now (I7)."""
+        return self.document if call.config is None else self.documents.get(call.config, self.document)
 
     def view(self) -> plan.View:
         return plan.View(
@@ -325,6 +330,8 @@ def _read_calls(states: Mapping[UUID, SessionState]) -> None:
     calls = tool_port.runtime().open_calls(list(states))
     for session_id, state in states.items():
         state.calls = {call.id: call for call in calls.get(session_id, ())}
+        configs = {call.config for call in state.calls.values() if call.config is not None}
+        state.documents = {config: document_of(config) for config in configs}
 
 
 _documents: dict[UUID, Mapping[str, Any]] = {}

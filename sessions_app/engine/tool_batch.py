@@ -146,7 +146,7 @@ class ToolBatch:
             session=self.state.id,
             attempt=self.state.attempt,
             token=ids.encode("tcl", call.id),
-            config=self.state.document,
+            config=self.state.document_of_call(call),
         )
 
     def finished(self) -> Happened:

@@ -6,10 +6,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from sessions_app import leases
+from sessions_app import configs, control, leases
+from sessions_app.entry_kinds import SYSTEM
 from sessions_app.models import EndReason
 from tests.acceptance import agents
 from tests.crash.invariants import check
+from tests.people import answer_everything
 from tests.processes.workers import Workers
 from tests.staging import eventually
 from tools_app.models import ToolCall
@@ -109,3 +111,27 @@ def test_a_kill_repeats_lookups_under_their_key_and_no_order(workers: Workers, s
     page = ToolCall.objects.get(session_id=session, name="web_fetch").content
     assert page == [{"type": "text", "text": f"URL: {shop.url}/page\n\nIn stock: 3"}]
     assert check(session, workers.folder / "effects", resumed=(2,)) == []
+
+
+def test_what_was_allowed_runs_as_it_was_when_it_was_asked(workers: Workers, shop: Shop) -> None:
+    """T7, I7, C99: the config has another address for the tool by then; the allowed call goes to the one it had."""
+    order = {"class": "outside", "method": "POST"}
+    session = agents.start(
+        {"tool_calls": [agents.call("order", sku="a1")]},
+        {"tool_calls": [agents.call("order", sku="a1")]},
+        {"text": "Done."},
+        tools={"order": order | {"url": f"{shop.url}/orders/{{sku}}"}},
+    )
+    shop.open.set()
+    worker = workers.start(**OPEN)
+    agents.wait_until_at_rest(session, worker)
+    changed = agents.row(session).config.document | {
+        "tools": {"order": order | {"url": f"{shop.url}/changed/{{sku}}"}}
+    }
+    config = configs.create_config(project=agents.row(session).project_id, document=changed).row
+    control.change_config(session=session, config=config.pk, actor=SYSTEM)
+    answer_everything([session])
+    eventually(lambda: shop.times("POST", "/orders/a1") == 1, within=15)
+    eventually(lambda: answer_everything([session]), within=15)
+    agents.wait_until_at_rest(session, worker)
+    assert [path for _, path, _ in shop.asked] == ["/orders/a1", "/changed/a1"]

@@ -323,10 +323,10 @@ def test_a_session_that_waits_for_a_deadline_is_due_then(session: Session) -> No
 
 
 def test_open_calls_come_in_call_order_with_their_limits(session: Session) -> None:
-    """T2, T5: in the order of the reply; the config's limit before the tool's and the deployment's."""
+    """T2, T5: in the order of the reply, with the limits that they were made with."""
     factories.tool_call(session, state="completed")
-    second = factories.tool_call(session, position=5, name="dev_lookup", rerun_safe=True)
-    first = factories.tool_call(session, position=4, name="dev_append", state="running")
+    second = factories.tool_call(session, position=5, name="dev_lookup", rerun_safe=True, time_limit=90.0)
+    first = factories.tool_call(session, position=4, name="dev_append", state="running", time_limit=600.0)
     later = factories.tool_call(session, message_seq=9, position=0, name="set_label", tool_class="internal")
     idle = factories.session()
     found = tool_calls.open_calls([session.id, idle.id])

@@ -3,7 +3,7 @@
 from django.db import models
 
 from sessions_app.ids import new_id
-from sessions_app.models import Project, Session, Turn
+from sessions_app.models import AgentConfig, Project, Session, Turn
 from sessions_app.models.fields import CreatedAt
 
 
@@ -70,6 +70,12 @@ class ToolCall(models.Model):
     name = models.CharField(max_length=200)
     tool_class = models.CharField(max_length=8, choices=ToolClass)
     rerun_safe = models.BooleanField(default=False)
+    # The config that the model was asked under: a tool that is changed or replaced later is not what it called.
+    config = models.ForeignKey(
+        AgentConfig, models.PROTECT, null=True, related_name="+", db_index=False, db_constraint=False
+    )
+    # Seconds that an outside tool may take.
+    time_limit = models.FloatField(null=True, blank=True)
     arguments = models.JSONField()
     state = models.CharField(max_length=17, choices=ToolCallState)
     outcome = models.CharField(max_length=11, choices=Outcome, null=True, blank=True)
