@@ -273,6 +273,23 @@ def test_the_list_of_what_waits_reads_no_completed_calls(idle: Session, query: d
     assert rows_read(sql, parameters) < 100  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("claimed", [False, True], ids=["all", "claimed"])
+def test_the_list_of_a_project_reads_one_page(idle: Session, claimed: bool) -> None:
+    """The newest of all its calls, and those that somebody is at, among many that are done."""
+    done = {"outcome": "succeeded", "content": "[]", "completed": factories.database_now()}
+    fill(idle, count=5000, seq=2, state="completed", **done)
+    for _ in range(20):
+        waiting_call(idle)
+    take(idle.project_id, limit=5)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE tools_app_toolcall")
+    rows = tool_calls.rows().filter(project_id=idle.project_id)
+    if claimed:
+        rows = rows.filter(state="waiting", claim_expires_at__gt=factories.database_now())
+    sql, parameters = rows.order_by("-created_at", "-pk")[:51].query.sql_with_params()
+    assert rows_read(sql, parameters) < 100  # type: ignore[arg-type]
+
+
 # --- races -----------------------------------------------------------------------------------------------
 
 
