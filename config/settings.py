@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from config import content_policy, logs, tenure_settings
+from config import admin_site, content_policy, logs, tenure_settings
 from config.database_url import databases
 from config.q_cluster import Q_CLUSTER  # noqa: F401 - read by django-q2
 
@@ -127,6 +127,6 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": ["sessions_app.api.openapi.add_components"],
 }
 
-UNFOLD = {"SITE_TITLE": "Tenure", "SITE_HEADER": "Tenure"}
+UNFOLD = admin_site.unfold()
 
 LOGGING = logs.configure(level=TENURE.log_level, as_json=TENURE.log_json)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -33,6 +34,20 @@ def session(db: None) -> Session:
         actor=SYSTEM,
         input=inputs.NewInput(content=[{"type": "text", "text": "go"}], actor=SYSTEM),
     )
+
+
+def test_every_model_of_ours_can_be_read() -> None:
+    """Staff see all that there is; what is secret is left out of the page, not the page."""
+    ours = {model for model in apps.get_models() if model._meta.app_label.endswith("_app")}
+    assert ours - set(admin.site._registry) == set()
+
+
+def test_the_sidebar_leads_to_every_page(client: Client) -> None:
+    """What is registered later must find its place."""
+    shown = client.get(reverse("admin:index")).content.decode()
+    for model in admin.site._registry:
+        link = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        assert f'href="{link}"' in shown, model
 
 
 def test_every_page_opens_and_none_offers_a_form(client: Client, session: Session) -> None:
@@ -108,3 +123,29 @@ def test_staff_without_the_permission_can_run_no_action(session: Session, db: No
         {"action": "force_release", "_selected_action": [str(session.pk)]},
     )
     assert Lease.objects.exists()
+
+
+def test_sessions_are_archived_and_restored(client: Client, session: Session) -> None:
+    """I6, as over the API."""
+    changelist = reverse("admin:sessions_app_session_changelist")
+    for action, archived in (("archive", True), ("restore", False)):
+        client.post(changelist, {"action": action, "_selected_action": [str(session.pk)]})
+        session.refresh_from_db()
+        assert (session.archived_at is not None) == archived
+
+
+def test_a_lease_is_taken_from_its_worker_and_a_worker_declared_dead(
+    client: Client, session: Session
+) -> None:
+    """L9, L5."""
+    for model, action in (("lease", "force_release"), ("worker", "declare_dead")):
+        worker = leases.register_worker(owner=f"w {action}", capacity=1)
+        leases.claim(worker=worker.pk, limit=1)
+        chosen = session.pk if model == "lease" else worker.pk
+        changelist = reverse(f"admin:sessions_app_{model}_changelist")
+        client.post(changelist, {"action": action, "_selected_action": [str(chosen)]})
+        assert not Lease.objects.exists()
+        worker.refresh_from_db()
+        assert worker.dead == (model == "worker")
+        session.refresh_from_db()
+        assert session.ended_reason == "forced"

@@ -3,7 +3,15 @@
 from django.contrib import admin
 
 from sessions_app.admin import ReadOnlyAdmin
-from tools_app.models import SkillVersion
+from tools_app.models import Skill, SkillVersion
+
+
+@admin.register(Skill)
+class SkillAdmin(ReadOnlyAdmin):
+    list_display = ["name", "project", "version", "deleted_at"]
+    list_filter = ["project"]
+    list_select_related = ["project"]
+    search_fields = ["name"]
 
 
 @admin.register(SkillVersion)

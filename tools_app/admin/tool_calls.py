@@ -10,7 +10,7 @@ from unfold.decorators import action  # type: ignore[import-untyped]
 from sessions_app import ids
 from sessions_app.admin import ReadOnlyAdmin
 from tools_app.admin.shown import as_json
-from tools_app.models import ToolCall
+from tools_app.models import ChildWait, ToolCall
 
 
 @admin.register(ToolCall)
@@ -46,3 +46,11 @@ class ToolCallAdmin(ReadOnlyAdmin):
         }
         page = reverse("admin:tools_app_remembereddecision_explain")
         return HttpResponseRedirect(f"{page}?{urlencode(asked)}")
+
+
+@admin.register(ChildWait)
+class ChildWaitAdmin(ReadOnlyAdmin):
+    """Calls that wait for subagents."""
+
+    list_display = ["tool_call", "mode", "children"]
+    list_select_related = ["tool_call"]
