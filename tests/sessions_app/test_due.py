@@ -8,6 +8,7 @@ from sessions_app.due import Due, Facts, decide
 
 SOON = datetime(2030, 1, 1, tzinfo=UTC)
 LATER = SOON + timedelta(hours=1)
+LIMIT = ({"kind": "limit", "id": "apr_2", "since": "2030-01-01T00:00:00Z"},)
 APPROVAL = ({"kind": "approval", "id": "apr_1", "since": "2030-01-01T00:00:00Z"},)
 
 
@@ -18,6 +19,16 @@ APPROVAL = ({"kind": "approval", "id": "apr_1", "since": "2030-01-01T00:00:00Z"}
         pytest.param(Facts(queued=True), Due("now", "queued"), id="input starts a turn"),
         pytest.param(Facts(steering=True), Due("now", "queued"), id="steering starts one too"),
         pytest.param(Facts(open_turn=True), Due("now", "queued"), id="a finished batch or a first call"),
+        pytest.param(
+            Facts(open_turn=True, limit_asked=LIMIT, steering=True, retry_at=SOON),
+            Due(None, "waiting", LIMIT),
+            id="R8: people are asked, and steering waits for them",
+        ),
+        pytest.param(
+            Facts(open_turn=True, limit_asked=LIMIT, open_calls=1),
+            Due(None, "waiting"),
+            id="calls come first",
+        ),
         pytest.param(
             Facts(open_turn=True, ready_call=True, open_calls=2), Due("now", "queued"), id="a ready call"
         ),

@@ -2,6 +2,7 @@
 
 import random
 import threading
+from contextlib import suppress
 from functools import partial
 
 import psycopg
@@ -14,8 +15,10 @@ from sessions_app.due import Due
 from sessions_app.engine import worker as engine_worker
 from sessions_app.entry_kinds import SYSTEM
 from sessions_app.errors import Conflict, LeaseLost, WorkerDead
+from sessions_app.ids import new_id
 from sessions_app.log import NewEntry
-from sessions_app.models import Entry, Lease, Session, Worker
+from sessions_app.models import Entry, Input, Lease, Session, Worker
+from sessions_app.session_service import Parent
 from tests import factories
 from tests.staging import Contender, another_connection, holding, wait_until_blocked
 
@@ -189,6 +192,24 @@ def test_a_statement_that_takes_too_long_is_ended(worker):
 
 
 @pytest.mark.usefixtures("short_limits")
+def test_a_step_whose_parent_stays_locked_is_handed_back_and_told_later(worker):
+    """L11, T8: neither the end of a subagent's turn nor what its parent hears of it is half done"""
+    parent = factories.running(worker)
+    child = factories.running(worker, config=parent.config, parent=parent)
+    end = steps.TurnEnd(id=child.turn_id, status="succeeded", reason="done")
+    step = write(child, then=steps.Then(turn_end=end, release=Due(None, "idle")), parent=parent.id)
+    with holding(LOCK_SESSION, parent.id):
+        busy, saved = engine_worker._with_connection(
+            steps.commit_steps, worker.pk, [step, write(factories.running(worker))]
+        )
+    assert isinstance(busy, steps.Busy)
+    assert isinstance(saved, steps.Saved)
+    assert factories.reread(child).turn_id == child.turn_id
+    (late,) = engine_worker._with_connection(steps.commit_steps, worker.pk, [step])
+    assert isinstance(late, steps.Saved)
+
+
+@pytest.mark.usefixtures("short_limits")
 def test_a_step_whose_session_stays_locked_is_handed_back_and_the_others_are_saved(worker):
     """L11: busy, not lost and not refused; it is saved once the lock is gone"""
     locked, free = factories.running(worker), factories.running(worker)
@@ -358,6 +379,85 @@ class Crowd:
                     row.save()
             except LeaseLost:
                 pass
+
+
+class Families(Crowd):
+    """The same for a session and its subagents: every end of one of them is told to the one above."""
+
+    def __init__(self):
+        self.worker = factories.worker()
+        self.saved = 0
+        self.lock = threading.Lock()
+        root = factories.running(self.worker)
+        second = self.child(root)
+        third = self.child(second)
+        self.sessions = [root, second, third, self.child(root), self.child(second)]
+
+    def child(self, parent):
+        with leases.fence(parent.id, worker=self.worker.pk, attempt=parent.attempt) as row:
+            made = session_service.start_session(
+                project=row.project_id, actor=SYSTEM, config=row.config_id, child_of=Parent(row, new_id())
+            )
+            row.save()
+        factories.open_turn(made)
+        factories.leased(made, self.worker)
+        return factories.reread(made)
+
+    def act(self, random_):
+        for _ in range(ROUNDS // 2):
+            session = random_.choice(self.sessions)
+            match random_.randrange(7):
+                case 0 | 1:
+                    content = [{"type": "text", "text": "go"}]
+                    inputs.submit_input(session=session.id, content=content, actor=SYSTEM)
+                case 2:
+                    control.cancel(session=session.id, actor=SYSTEM)
+                case 3:
+                    leases.end_lease(session.id, reason=random_.choice(["crash", "drain", "forced"]))
+                case 4:
+                    for waiting in Input.objects.filter(session=session, state="received")[:1]:
+                        with suppress(Conflict):
+                            inputs.cancel_input(input=waiting.pk, actor=SYSTEM)
+                case 5:
+                    self.end_turns(random_)
+                case 6:
+                    self.think_in_a_fence(session.id)
+
+    def end_turns(self, random_):
+        """A worker claims what is due, and ends its turns in one shared commit."""
+        worker = factories.worker()
+        ends = []
+        for held in leases.claim(worker=worker.pk, limit=3):
+            row = factories.reread(held.session)
+            then = steps.Then(release=Due(None, "idle"))
+            if row.turn_id is not None:
+                end = steps.TurnEnd(id=row.turn_id, status="succeeded", reason="done")
+                then = steps.Then(turn_end=end, release=Due(None, "idle"))
+            ends.append(
+                steps.StepWrite(
+                    session=held.session, attempt=held.attempt, work_rev=row.work_rev, entries=(note(),),
+                    then=then, parent=row.parent_id if row.turn_id is not None else None,
+                )
+            )  # fmt: skip
+        random_.shuffle(ends)
+        if ends:
+            results = steps.commit_steps(worker.pk, ends)
+            with self.lock:
+                self.saved += sum(isinstance(result, steps.Saved) for result in results)
+
+
+def test_a_family_that_does_everything_at_once_never_deadlocks():
+    """L11, T8: parents, children and grandchildren end, are spoken to and cancelled from all sides"""
+    family = Families()
+    before = deadlocks()
+    seed = random.randrange(2**32)
+    contenders = [Contender(partial(family.act, random.Random(seed + number))) for number in range(4)]
+    for contender in contenders:
+        contender.result(timeout=60)
+    assert deadlocks() - before == 0, f"seed {seed}"
+    assert Entry.objects.filter(kind="note").count() == family.saved > 0, f"seed {seed}"
+    for session in map(factories.reread, family.sessions):
+        assert seqs(session) == list(range(1, session.next_seq)), f"seed {seed}"
 
 
 def test_a_crowd_that_does_everything_at_once_never_deadlocks():

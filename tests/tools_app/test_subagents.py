@@ -2,7 +2,8 @@
 
 import pytest
 
-from sessions_app import children, configs, control, ids, inputs, profiles, session_service
+from sessions_app import children, configs, control, ids, inputs, profiles, session_service, steps
+from sessions_app.due import Due
 from sessions_app.engine.tool_batch import run_internal
 from sessions_app.entry_kinds import SYSTEM
 from sessions_app.inputs import NewInput
@@ -10,10 +11,10 @@ from sessions_app.models import Child, Entry, Input, InputState, Lease, Session,
 from sessions_app.tool_port import ToolContext
 from tests import factories
 from tests.sessions_app.engine.in_process import working
-from tests.staging import eventually
-from tools_app import tool_calls
+from tests.staging import Contender, eventually, holding, wait_until_blocked
+from tools_app import approvals, tool_calls
 from tools_app.child_waits import shown
-from tools_app.models import ChildWait, ToolCall, ToolCallState, ToolClass
+from tools_app.models import Approval, ChildWait, ToolCall, ToolCallState, ToolClass
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -399,6 +400,56 @@ def test_an_archived_subagent_is_not_listed_and_can_not_be_spoken_to(run, parent
     row = run(parent, "message_subagent", subagent=name_of(child), content="hello")
     assert "archived" in row.content[0]["text"]
     assert told(run(parent, "wait_subagents", subagents=[name_of(child)]).content)[0]["status"] == "cancelled"
+
+
+def test_a_message_and_the_end_of_the_turn_at_once_lose_neither(run, parent, worker):
+    """T8, L11: whichever comes first, the subagent goes on, and the wait is for what it says then"""
+    child = at_work(started(run, parent), worker)
+    held = factories.reread(child)
+    end = steps.TurnEnd(id=held.turn_id, status="succeeded", reason="done")
+    step = steps.StepWrite(
+        session=held.pk,
+        attempt=held.attempt,
+        work_rev=held.work_rev,
+        then=steps.Then(turn_end=end, release=Due(None, "idle")),
+        parent=parent.pk,
+    )
+    with holding("SELECT FROM sessions_app_session WHERE id = %s FOR UPDATE", child.pk):
+        # The first to have the parent's row waits for the child's; the second waits for the first.
+        saying = Contender(
+            lambda: run(parent, "message_subagent", subagent=name_of(child), content="more", wait=True)
+        )
+        wait_until_blocked()
+        ending = Contender(lambda: steps.commit_steps(worker.pk, [step]))
+        wait_until_blocked(2)
+    call, (result,) = saying.result(), ending.result()
+    assert call.state == ToolCallState.WAITING
+    assert result.moved
+    assert Child.objects.get(pk=child.pk).working
+    assert entries_of(parent.pk, "child_ended") == []
+
+
+def test_what_a_subagent_asks_stands_in_the_inbox_with_its_own_session(settings, start, profile):
+    """T8, H6: its parent waits meanwhile, and hears how it went"""
+    profile(
+        "careful",
+        calls("set_label", {"key": "a", "value": "b"}),
+        {"text": "Labelled."},
+        tools=("set_label",),
+        permissions=[{"tool": "set_label", "then": "ask"}],
+    )
+    parent = start(
+        calls("start_subagent", {"input": "label it", "profile": "careful", "wait": True}), {"text": "Good."}
+    )
+    with working(settings):
+        approval = eventually(lambda: Approval.objects.filter(state="open").first(), within=15)
+        (child,) = children_of(parent)
+        assert approval.session_id == child.pk
+        eventually(lambda: Session.objects.filter(pk=child.pk, status="waiting", lease=None).first())
+        assert factories.reread(parent).status == SessionStatus.WAITING
+        approvals.decide(approval=approval.pk, decision="allow", actor=factories.ACTOR)
+        eventually(lambda: Session.objects.filter(pk=parent, status="idle", turn_count=1).first(), within=15)
+    assert told(results_of(parent)[0])[0]["answer"] == "Labelled."
 
 
 @pytest.mark.parametrize(

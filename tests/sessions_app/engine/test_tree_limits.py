@@ -3,6 +3,7 @@
 from decimal import Decimal
 from functools import partial
 
+import psycopg
 import pytest
 
 from sessions_app import children, configs, ids, leases, profiles, session_service, steps
@@ -10,6 +11,7 @@ from sessions_app.engine import limits
 from sessions_app.engine.limits import Budget, Meter, Near, Reached, Shared, Used
 from sessions_app.entry_kinds import SYSTEM
 from sessions_app.inputs import NewInput
+from sessions_app.log import NewEntry
 from sessions_app.models import Entry, Lease, ModelCall, Session, TreeBudget, Turn
 from sessions_app.session_service import Parent
 from tests import factories
@@ -159,6 +161,34 @@ def test_a_call_that_ends_takes_its_reservation_back_and_counts_what_it_used(wor
     )
     assert budget(parent) == (1, 10, 0, 0)
     assert (saved.tree.model_calls, saved.tree.tokens, saved.tree.cost_usd) == (1, 10, Decimal("0.5"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_in_a_tree_costs_two_statements_more_and_one_without_a_model_call_one(
+    worker, parent, monkeypatch
+):
+    """Speed: the budget's lock and its change; sessions without subagents have neither"""
+    said = []
+
+    class Counting(psycopg.Cursor):
+        def execute(self, query, params=None, **options):
+            said.append(str(query).split()[0:3])
+            return super().execute(query, params, **options)
+
+    child = child_of(parent, worker)
+    alone = factories.running(worker)
+    monkeypatch.setattr(psycopg, "Cursor", Counting)
+    costs = []
+    for session in (alone, child):
+        said.clear()
+        steps.commit_steps(worker.pk, [asks(session, within=None)])
+        costs.append(len(said))
+    assert costs == [4, 6], said  # locks of session and lease, start of the call, session
+    said.clear()
+    note = NewEntry(kind="note", data={"text": "noted"})
+    step = steps.StepWrite(session=child.pk, attempt=child.attempt, work_rev=child.work_rev, entries=(note,))
+    steps.commit_steps(worker.pk, [step])
+    assert len(said) == 5, said  # locks, entries, session, and the budget's lock
 
 
 # --- whole runs ------------------------------------------------------------------------------------------
