@@ -12,11 +12,15 @@ not in the text: a list of what is denied is no sandbox.
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-MAX_SIMPLE = 1 << 16
-"""Characters; a longer command is never allowed by its words."""
+MAX_READ = 1 << 16
+"""Characters. A longer command is not read: it is never allowed by its words, and could be anything."""
+
+MAX_PARTS = 1000
+"""Texts between separators that a regular expression is tried on."""
 
 # Whatever makes a shell do more than run one program, wherever it stands, and what no command needs.
 _COMPOUND = re.compile(r"[;|&$`()<>\x00-\x08\x0a-\x1f\x7f]")
@@ -45,7 +49,7 @@ def is_compound(command: str) -> bool:
 @lru_cache(maxsize=32)
 def simple_words(command: str) -> tuple[str, ...] | None:
     """The words of a command that can be read in one way only; None for any other."""
-    if len(command) > MAX_SIMPLE or _COMPOUND.search(command):
+    if len(command) > MAX_READ or _COMPOUND.search(command):
         return None
     try:
         words = shlex.split(command)
@@ -60,9 +64,13 @@ def begins(command: str, words: Sequence[str]) -> bool:
     return found is not None and bool(words) and found[: len(words)] == tuple(words)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=20_000)
 def words_of(text: str) -> tuple[str, ...]:
     """The words of a rule."""
+    return _split(text)
+
+
+def _split(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError:
@@ -71,32 +79,68 @@ def words_of(text: str) -> tuple[str, ...]:
 
 def could_begin(command: str, words: Sequence[str]) -> bool:
     """Whether something that this runs may begin with these words."""
-    wanted = _loose(" ".join(words))
-    if not wanted:
+    name, wanted = _sought(tuple(words))
+    reading = _read(command)
+    if reading.unknown or not wanted:
         return True
-    for found in _commands(command):
-        if _UNKNOWN_NAME.search(found[0]) and found[0] not in _TESTS:
-            return True
-        if _begins_loosely(found, wanted):
-            return True
-        if _name(found[0]) in _RUNNERS:
-            rest = found[1:]
-            if any("$" in word for word in rest):
-                return True
-            if any(_begins_loosely(rest[index:], wanted) for index in range(len(rest))):
-                return True
-    return False
+    starts = reading.starts.get(name, ())
+    return any(_goes_on(found, at, wanted) for found, at in starts)
 
 
-def parts(command: str) -> Iterator[str]:
-    """The whole, and each text between separators."""
-    yield command
-    for part in _SEPARATOR.split(command)[::2]:
-        yield part.strip()
+@lru_cache(maxsize=20_000)
+def _sought(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The words of a rule as they are looked for, and the name of their program."""
+    wanted = _loose(" ".join(words))
+    return (_name(wanted[0]) if wanted else ""), wanted
+
+
+def could_be(command: str, words: Sequence[str]) -> bool:
+    """Whether something that this runs may be just these words."""
+    reading = _read(command)
+    return reading.unread or tuple(words) in reading.wholes
+
+
+def parts(command: str) -> Sequence[str | None]:
+    """The texts between separators; None for more than anybody reads."""
+    reading = _read(command)
+    return [None] if reading.unread or len(reading.parts) > MAX_PARTS else reading.parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What a text could run: `starts` has, by name, each place where a command may begin."""
+
+    unread: bool = False  # too long
+    unknown: bool = False  # something in it, or all of it, could be anything
+    parts: Sequence[str] = ()
+    wholes: frozenset[tuple[str, ...]] = frozenset()
+    starts: Mapping[str, Sequence[tuple[tuple[str, ...], int]]] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=32)
-def _commands(text: str) -> tuple[tuple[str, ...], ...]:
+def _read(text: str) -> _Reading:
+    if len(text) > MAX_READ:
+        return _Reading(unread=True, unknown=True)
+    parts = dict.fromkeys(part.strip() for part in _SEPARATOR.split(text)[::2])
+    starts: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+    unknown = False
+    for words in _commands(text):
+        if _UNKNOWN_NAME.search(words[0]) and words[0] not in _TESTS:
+            unknown = True
+        starts.setdefault(_name(words[0]), []).append((words, 0))
+        if _name(words[0]) in _RUNNERS:
+            for at in range(1, len(words)):
+                unknown = unknown or "$" in words[at]
+                starts.setdefault(_name(words[at]), []).append((words, at))
+    return _Reading(
+        unknown=unknown,
+        parts=tuple(parts),
+        wholes=frozenset(_split(part) for part in (text, *parts)),
+        starts=starts,
+    )
+
+
+def _commands(text: str) -> Iterable[tuple[str, ...]]:
     """The words of everything that could be a command of its own, without quotes."""
     found: dict[tuple[str, ...], None] = {}
     for reading in dict.fromkeys((text, text.replace("\\\n", ""))):
@@ -110,7 +154,7 @@ def _commands(text: str) -> tuple[tuple[str, ...], ...]:
                 command = _without_prefixes(start)
                 if command:
                     found[command] = None
-    return tuple(found)
+    return found
 
 
 def _loose(text: str) -> tuple[str, ...]:
@@ -125,11 +169,9 @@ def _without_prefixes(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[start:]
 
 
-def _begins_loosely(words: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Also by the program's path, and with options (and their values) between the words."""
-    if _name(words[0]) != _name(wanted[0]):
-        return False
-    at = 1
+def _goes_on(words: Sequence[str], at: int, wanted: Sequence[str]) -> bool:
+    """Whether the command that begins at a word has the wanted ones, with options and their values between them."""
+    at += 1
     for word in wanted[1:]:
         start = at
         while at < len(words) and words[at] != word:
@@ -143,4 +185,5 @@ def _begins_loosely(words: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _name(program: str) -> str:
+    """Without its folder, in the letters of file systems that know no case."""
     return program.rstrip("/").rpartition("/")[2].casefold()

@@ -11,10 +11,15 @@ import ipaddress
 import re
 import socket
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from tools_app.permissions.matching import Match
+
+MAX_READ = 8192
+"""Characters. A longer URL is not read: it is never allowed by its host, and could have any."""
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _PLAIN = re.compile(
@@ -34,19 +39,36 @@ _MAX_NAME = 253
 
 def on_host(url: str, hosts: Iterable[str]) -> Match:
     """Whether the URL's host is one of `hosts`; `*.example.com` stands for all names below it."""
-    patterns = list(hosts)
+    wanted = _wanted(tuple(hosts))
     certain = certain_host(url)
-    if certain is not None and _any_fits(certain, patterns):
+    if certain is not None and wanted.has(certain):
         return Match.YES
-    if any(_any_fits(host, patterns) for host in possible_hosts(url)):
+    if len(url) > MAX_READ or any(map(wanted.has, possible_hosts(url))):
         return Match.MAYBE
     return Match.NO
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    names: frozenset[str]
+    endings: tuple[str, ...]
+
+    def has(self, host: str) -> bool:
+        return host in self.names or (host.endswith(self.endings) and not host.startswith("."))
+
+
+@lru_cache(maxsize=4096)
+def _wanted(patterns: tuple[str, ...]) -> _Wanted:
+    endings = tuple(pattern[1:] for pattern in patterns if pattern.startswith("*."))
+    names = (pattern for pattern in patterns if not pattern.startswith("*."))
+    return _Wanted(frozenset(_address(name, version=6) or name for name in names), endings)
+
+
+@lru_cache(maxsize=256)
 def certain_host(url: str) -> str | None:
     """The host in lower case, of an http(s) URL that all programs read alike; None for every other text."""
     found = _PLAIN.fullmatch(url)
-    if found is None or _UNCLEAR.search(url):
+    if len(url) > MAX_READ or found is None or _UNCLEAR.search(url):
         return None
     if found["v6"] is not None:
         return _address(found["v6"], version=6)
@@ -58,8 +80,9 @@ def certain_host(url: str) -> str | None:
     return name
 
 
-def possible_hosts(text: str) -> set[str]:
-    """Every host that a program might see in this text."""
+@lru_cache(maxsize=256)
+def possible_hosts(text: str) -> Collection[str]:
+    """Every host that a program might see in this text, of at most `MAX_READ` characters."""
     found: set[str] = set()
     stripped = "".join(character for character in text if character > " " and character != "\x7f")
     for reading in dict.fromkeys((text.strip(), _REMOVED.sub("", text).strip(), stripped)):
@@ -116,13 +139,3 @@ def _address(text: str, *, version: int) -> str | None:
     if address.version != version or "%" in text:
         return None
     return str(address)
-
-
-def _any_fits(host: str, patterns: Iterable[str]) -> bool:
-    return any(_fits(host, pattern) for pattern in patterns)
-
-
-def _fits(host: str, pattern: str) -> bool:
-    if pattern.startswith("*."):
-        return host.endswith(pattern[1:]) and len(host) >= len(pattern)
-    return host == (_address(pattern, version=6) or pattern)

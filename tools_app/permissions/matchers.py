@@ -1,6 +1,6 @@
 """Whether a JSON value is as a matcher of the config says (`agent_config.permissions.Matcher`). Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sessions_app.agent_config.patterns import compile_pattern
@@ -10,6 +10,7 @@ from tools_app.permissions.hosts import on_host
 from tools_app.permissions.matching import Match
 from tools_app.permissions.paths import under
 
+_MAX_TEXTS = 200
 _COMMAND_NAMES = frozenset({"command", "cmd"})
 
 
@@ -30,8 +31,7 @@ def _equals(value: Any, wanted: Any, is_command: bool) -> Match:  # noqa: FBT001
     if same(value, wanted):
         return Match.YES
     if is_command and isinstance(value, str) and isinstance(wanted, str):
-        words = commands.words_of(wanted)
-        return _maybe(any(commands.words_of(part) == words for part in commands.parts(value)))
+        return _maybe(commands.could_be(value, commands.words_of(wanted)))
     return Match.NO
 
 
@@ -70,7 +70,8 @@ def _matches(value: Any, pattern: str, is_command: bool) -> Match:  # noqa: FBT0
     def of(text: str) -> Match:
         if compiled.fullmatch(text):
             return Match.YES
-        return _maybe(is_command and any(compiled.fullmatch(part) for part in commands.parts(text)))
+        parts = commands.parts(text) if is_command else ()
+        return _maybe(any(part is None or compiled.fullmatch(part) for part in parts))
 
     return _of_text(value, of)
 
@@ -79,17 +80,21 @@ def _of_text(value: Any, condition: Callable[[str], Match]) -> Match:
     """A condition on a text. Of a list, an ask and a deny look at each text in it; an allow looks at none."""
     if isinstance(value, str):
         return condition(value)
-    return _maybe(any(condition(text) for text in _texts(value)))
+    texts = _texts(value)
+    return _maybe(len(texts) > _MAX_TEXTS or any(condition(text) for text in texts))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any) -> list[str]:
+    """Those in a list and the lists in it, as far as anybody looks."""
+    found: dict[str, None] = {}
     waiting = [value]
-    while waiting:
+    while waiting and len(found) <= _MAX_TEXTS:
         item = waiting.pop()
         if isinstance(item, str):
-            yield item
+            found[item] = None
         elif isinstance(item, list):
             waiting += item
+    return list(found)
 
 
 def _sure(answer: object) -> Match:

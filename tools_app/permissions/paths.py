@@ -12,9 +12,13 @@ reading may lie there. Of a relative path that is only assumed where it climbs o
 import re
 import unicodedata
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from urllib.parse import unquote
 
 from tools_app.permissions.matching import Match
+
+MAX_READ = 8192
+"""Characters. A longer path is not read: it is never allowed by where it is, and could be anywhere."""
 
 # Control characters, and what a shell or a tool may replace by something else.
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f-\x9f\\$`]")
@@ -30,14 +34,33 @@ class _Place:
 
 def under(path: str, base: str) -> Match:
     """Whether `path` is `base` or lies below it."""
-    place = _place(base)
-    clear = (path, unquote(path))
-    if all(_is_clear(text) and _is_below(_place(text), place) for text in clear):
-        return Match.YES
-    place = _folded(place)
-    if any(_may_be_below(_folded(_place(text)), place) for text in _readings(path)):
+    if len(path) > MAX_READ:
         return Match.MAYBE
-    return Match.NO
+    place, folded = _base(base)
+    certain = _certain(path)
+    if certain and all(_is_below(one, place) for one in certain):
+        return Match.YES
+    return Match.MAYBE if any(_may_be_below(one, folded) for one in _possible(path)) else Match.NO
+
+
+@lru_cache(maxsize=20_000)
+def _base(path: str) -> tuple[_Place, _Place]:
+    """The path of a rule, as it stands and for file systems that know no case."""
+    place = _place(path)
+    return place, _folded(place)
+
+
+@lru_cache(maxsize=256)
+def _certain(path: str) -> tuple[_Place, ...]:
+    """Where a clear path is, as it stands and decoded; nothing for any other."""
+    texts = (path, unquote(path))
+    return tuple(_place(text) for text in texts) if all(map(_is_clear, texts)) else ()
+
+
+@lru_cache(maxsize=256)
+def _possible(path: str) -> tuple[_Place, ...]:
+    """Where some program might find it."""
+    return tuple(dict.fromkeys(_folded(_place(text)) for text in _readings(path)))
 
 
 def _is_clear(path: str) -> bool:

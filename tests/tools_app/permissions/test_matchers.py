@@ -113,3 +113,26 @@ def test_a_deny_looks_into_lists_of_texts():
     assert then(rules, "t", {"a": ["y", ["xy"]]}, default="allow") == "deny"
     assert then(rules, "t", {"a": ["y"]}, default="allow") == "allow"
     assert not matches({"matches": "x.*"}, ["xy"])
+
+
+@pytest.mark.parametrize(
+    ("matcher", "value"),
+    [
+        ({"host": "evil.com"}, "https://docs.example.com/" + "a" * 8192),
+        ({"under": "/etc"}, "/srv/" + "a" * 8192),
+        ({"matches": "x"}, [f"y{number}" for number in range(201)]),
+        ({"matches": "x"}, ["y"] * 300 + ["x"]),
+    ],
+)
+def test_what_is_too_long_to_be_read_could_be_anything(matcher, value):
+    """T7: nobody can make the rules work for minutes, or hide behind what is not looked at."""
+    rules = [{"tool": "t", "arguments": {"a": matcher}, "then": "deny"}]
+    assert then(rules, "t", {"a": value}, default="allow") == "deny"
+    assert not matches(matcher, value)
+
+
+@pytest.mark.parametrize("matcher", [{"host": "docs.example.com"}, {"under": "/srv"}])
+def test_what_is_too_long_to_be_read_is_not_allowed(matcher):
+    """T7"""
+    assert not matches(matcher, "https://docs.example.com/" + "a" * 8192)
+    assert not matches(matcher, "/srv/" + "a" * 8192)
