@@ -16,7 +16,8 @@ from config.static_files import StaticFilesMiddleware
 
 
 @pytest.fixture
-def static_root(tmp_path: Path, settings: Any) -> Path:
+def static_root(tmp_path: Path, settings: Any, db: None) -> Path:
+    """With a database, because an answer that is closed looks at the connections that other tests have left."""
     settings.STATIC_ROOT = str(tmp_path)
     settings.WHITENOISE_USE_FINDERS = False
     settings.WHITENOISE_AUTOREFRESH = False
