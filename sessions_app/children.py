@@ -21,7 +21,6 @@ from django.db.models import F, Q
 
 from sessions_app import entry_kinds, ids, log, tree_budgets
 from sessions_app.entry_kinds import Actor, Blocks
-from sessions_app.errors import Conflict
 from sessions_app.models import AgentConfig, Child, Entry, Session, Turn
 
 # A session's own row may be locked by another transaction; these read what cannot change, or what their callers
@@ -48,10 +47,8 @@ SELECT config_id, distance FROM above ORDER BY distance
 _PARENT = Session._meta.get_field("parent")  # noqa: SLF001 - Django's documented model API
 
 
-class SubagentLimit(Conflict):
-    """The session may have no further subagent."""
-
-    code = "subagent_limit"
+class SubagentLimit(Exception):
+    """The session may have no further subagent; the message says by which limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

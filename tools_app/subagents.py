@@ -32,8 +32,9 @@ def _told(run: Run) -> Run:
     def told(arguments: Arguments, context: ToolContext, session: Session) -> Any:
         try:
             return run(arguments, context, session)
-        except TenureError as error:
-            raise ToolFailed(f"{error.detail[:1].upper()}{error.detail[1:]}.") from error
+        except (TenureError, children.SubagentLimit) as error:
+            why = str(error)
+            raise ToolFailed(f"{why[:1].upper()}{why[1:]}.") from error
 
     return told
 

@@ -33,6 +33,7 @@ class Scenario:
     skills: tuple[str, ...] = ()
     """Skills that the config lists and that exist."""
 
+    limits: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
     steps: int
     """How many steps a worker commits for the first input and the second."""
@@ -60,6 +61,8 @@ class Scenario:
             document["permissions"] = [{"tool": tool, "then": "ask"} for tool in self.asks]
         if self.skills:
             document["skills"] = list(self.skills)
+        if self.limits:
+            document["limits"] = dict(self.limits)
         return document | ({"output_schema": dict(self.output_schema)} if self.output_schema else {})
 
     def cuts(self) -> list[str]:
@@ -184,6 +187,18 @@ SCENARIOS = {
         asks=("dev_*", "set_label"),
         waits=True,
         steps=7,
+    ),
+    "asked at a limit": Scenario(
+        replies=(
+            {"text": "First.", "tool_calls": _calls("set_label")},
+            {"text": "Done."},
+            {"text": "The second."},
+        ),
+        points=(*_EVERYWHERE, *_INTERNAL),
+        tools=("set_label",),
+        limits={"turn": {"model_calls": 1}, "on_limit": "ask"},
+        waits=True,
+        steps=6,
     ),
     "skills": Scenario(
         replies=_of_one_class("skill", "create_skill"),
