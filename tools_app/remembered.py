@@ -1,9 +1,9 @@
 """Remembered decisions: an allowance that stands for later calls like the one it was given for (T7).
 
 The only module that writes them. A call is like another where the same pattern of the config asks about both, or
-else where the arguments are equal; the tool is meant by its name. So an allowance never answers another rule than
-the one that a person saw, a pattern is remembered only where the call surely matches it (a compound command never
-does), and a rule that denies is not asked at all.
+else where the arguments are equal; the tool is meant by its name. So a pattern never answers a rule with other
+matchers than a person saw, it is remembered only where the call surely matches it (a compound command never does),
+and a rule that denies is not asked at all.
 
 Rows are never changed but to be revoked. Taken twice, a decision stands there twice, and a revocation takes back all
 that say the same.

@@ -34,9 +34,9 @@ _UNKNOWN_NAME = re.compile(r"[$*?\[{~]")
 
 # Programs that run what they are given as arguments, or text in them.
 _NAMES = """
-ash bash builtin busybox chroot chrt command csh dash doas docker env eval exec find fish flock ionice ksh nice nohup
-nsenter parallel pkexec podman runuser script setsid sh source ssh stdbuf strace su sudo systemd-run taskset tcsh time
-timeout tmux trap unshare watch xargs zsh .
+ash bash builtin busybox chroot chrt command csh dash doas docker env eval exec find fish flock function
+ionice ksh nice nohup nsenter parallel pkexec podman runuser script setsid sh source ssh stdbuf strace su sudo
+systemd-run taskset tcsh time timeout tmux trap unshare watch xargs zsh .
 """
 _RUNNERS = frozenset(_NAMES.split())
 

@@ -22,9 +22,9 @@ def holds(matcher: Mapping[str, Any], value: Any, *, is_command: bool) -> Match:
     return answer
 
 
-def is_command(tool: str, tool_class: str, argument: str) -> bool:
-    """Whether an argument is a command line: of a machine's tool each text, and what is called so elsewhere."""
-    return tool_class == "command" or tool == "run_command" or argument in _COMMAND_NAMES
+def is_command(argument: str) -> bool:
+    """Whether an argument of any tool is a command line."""
+    return argument in _COMMAND_NAMES
 
 
 def _equals(value: Any, wanted: Any, is_command: bool) -> Match:  # noqa: FBT001 - one row of a table

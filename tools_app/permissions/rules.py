@@ -52,7 +52,7 @@ def decide(
         if match is Match.MAYBE and rule["then"] == "allow":
             doubts.append(f"rule {index} ({_told(rule)}) does not surely match, so it does not allow it")
             continue
-        found = _verdict(index, rule, match)
+        found = _verdict(index, rule, match, arguments)
         strictest = found if strictest is None else _stricter(strictest, found)
         if match is Match.YES:
             break
@@ -66,8 +66,11 @@ def _stricter(first: Verdict, second: Verdict) -> Verdict:
     return second if _STRICTNESS[second.then] > _STRICTNESS[first.then] else first
 
 
-def _verdict(index: int, rule: Mapping[str, Any], match: Match) -> Verdict:
+def _verdict(index: int, rule: Mapping[str, Any], match: Match, arguments: Mapping[str, Any]) -> Verdict:
     surely = match is Match.YES
+    conditions = rule.get("arguments") or {}
+    # One command on a machine must not stand for every other command there.
+    covers = surely and conditions and all(name in conditions for name in arguments if is_command(name))
     expires = rule.get("expires_after")
     return Verdict(
         rule["then"],
@@ -75,7 +78,7 @@ def _verdict(index: int, rule: Mapping[str, Any], match: Match) -> Verdict:
         f"rule {index} ({_told(rule)}) {'matches' if surely else 'may match'} and {_VERBS[rule['then']]}",
         expires_after=None if expires is None else seconds(expires),
         on_expiry=rule.get("on_expiry"),
-        pattern=rule.get("arguments") or None if surely and rule["then"] == "ask" else None,
+        pattern=conditions if covers and rule["then"] == "ask" else None,
     )
 
 
@@ -94,7 +97,8 @@ def _match(
     for name, matcher in (rule.get("arguments") or {}).items():
         if answer is Match.NO or name not in arguments:
             return Match.NO
-        command = is_command(tool, tool_class, name)
+        # What a machine's tool takes may be given to a shell, whatever it is called.
+        command = is_command(name) or ("starts_with" in matcher and tool_class == "command")
         answer = min(answer, holds(matcher, arguments[name], is_command=command))
     return answer
 

@@ -132,6 +132,7 @@ def test_a_rule_without_conditions_allows_every_command():
         'echo "$(rm x)"',
         "if true; then rm x; fi",
         "for f in a; do rm $f; done",
+        "function f { rm x; }; f",
         "! rm x",
         "X=1 rm x",
         "env rm x",
@@ -222,6 +223,16 @@ def test_what_is_called_a_command_is_one_in_every_tool():
     assert then(rules, "mcp__box__exec", {"command": "ls -l"}, default="ask") == "allow"
     assert then(rules, "mcp__box__exec", {"command": "ls; rm x"}, default="ask") == "ask"
     assert then(rules, "mcp__box__exec", {"command": "lsof"}, default="ask") == "ask"
+
+
+def test_other_arguments_of_a_machine_are_no_commands():
+    """T7: but for where they begin, which a shell may read."""
+    rules = [{"tool": "run_command", "arguments": {"cwd": {"under": "/srv"}}, "then": "allow"}]
+    call = {"command": "ls", "cwd": "/srv/a (1)"}
+    assert then(rules, "run_command", call, tool_class="command", default="ask") == "allow"
+    rules = [{"tool": "write_process", "arguments": {"input": {"starts_with": "yes"}}, "then": "allow"}]
+    for text, decision in (("yes", "allow"), ("yes; rm x", "ask"), ("yes\nrm x", "ask")):
+        assert then(rules, "write_process", {"input": text}, tool_class="command", default="ask") == decision
 
 
 @given(st.text(max_size=20), st.sampled_from(SPECIAL), st.text(max_size=20), st.sampled_from(ALLOWS))

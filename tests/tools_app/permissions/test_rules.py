@@ -160,6 +160,15 @@ def test_the_pattern_of_a_compound_command_is_not_remembered():
     assert verdict(rules, "run_command", {"command": "git push; rm x"}).pattern is None
 
 
+def test_a_pattern_that_says_nothing_of_the_command_is_not_remembered():
+    """T7: one command on a machine does not stand for all of them there."""
+    rules = [rule("ask", {"machine": {"equals": "build-1"}})]
+    assert verdict(rules, "run_command", {"machine": "build-1", "command": "ls"}).pattern is None
+    assert verdict(rules, "inspect_machine", {"machine": "build-1"}).pattern == rules[0]["arguments"]
+    both = [rule("ask", {"machine": {"equals": "build-1"}, "command": {"starts_with": ["ls"]}})]
+    assert verdict(both, "run_command", {"machine": "build-1", "command": "ls"}).pattern is not None
+
+
 def test_why_names_the_rule_and_what_did_not_surely_match():
     """T7"""
     rules = [
