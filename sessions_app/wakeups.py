@@ -33,6 +33,7 @@ WATCH = "watch"
 DELTAS = "deltas"
 CALLS = "calls"
 
+WHO_WATCHES = "?"  # asks those who watch to say so
 _LOOK = "!"  # the word of a doorbell that has nothing more to say
 
 

@@ -1,11 +1,12 @@
 """Previews of replies on their way to those who watch (S6): the worker's end.
 
 A web process in which somebody watches a session says so to all workers, again and again while that is so
-(`wakeups.WATCH`, the word is `<session>:<watcher>`). Here a reply's pieces are only put on a list, as long as nobody
-watches its session. With a watcher the new ones go out every 50 ms, those of all sessions together, in
-notifications below 8,000 bytes. They are counted from 0 for each model call, so that a lost one is noticed. For a
-watcher that comes in the middle, or that lost something and so watches under a new name, the count begins again at
-0 with all that was said so far; whoever has that already takes what is new of it (`feed.previews`).
+(`wakeups.WATCH`, the word is `<session>:<watcher>`), and at once when a worker that begins to listen asks. Here a
+reply's pieces are only put on a list, as long as nobody watches its session. With a watcher the new ones go out
+every 50 ms, those of all sessions together, in notifications below 8,000 bytes. They are counted from 0 for each
+model call, so that a lost one is noticed. For a watcher that comes in the middle, or that lost something and so
+watches under a new name, the count begins again at 0 with all that was said so far; whoever has that already takes
+what is new of it (`feed.previews`).
 
 Nothing of this is saved, and nothing waits for it.
 """
@@ -123,7 +124,10 @@ class Previews:
         return bool(watchers)
 
     def _heard(self, word: str | None) -> None:
-        if word is not None and self._loop is not None and not self._loop.is_closed():
+        if word is None:
+            # Only now is it heard who watches, so whoever does is asked to say it again.
+            wakeups.ring_watch([wakeups.WHO_WATCHES])
+        elif word != wakeups.WHO_WATCHES and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._watched, word)
 
     def _watched(self, word: str) -> None:

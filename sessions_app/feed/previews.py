@@ -103,14 +103,17 @@ class Previews:
         self._replies: dict[UUID, _Reply] = {}
         self._name = uuid4().hex
         self._renamed = 0
-        self._unsubscribe: Callable[[], None] | None = None
+        self._unsubscribe: list[Callable[[], None]] = []
         self._saying: asyncio.TimerHandle | None = None
 
     def add(self, session: UUID, follower: "Follower") -> None:
         watchers = self._watchers.setdefault(session, set())
         watchers.add(follower)
-        if self._unsubscribe is None:
-            self._unsubscribe = wakeups.subscribe(wakeups.DELTAS, self._heard)
+        if not self._unsubscribe:
+            self._unsubscribe = [
+                wakeups.subscribe(wakeups.DELTAS, self._heard),
+                wakeups.subscribe(wakeups.WATCH, self._asked),
+            ]
             self._saying = self._loop.call_later(SAY_EVERY, self._say)
         if len(watchers) == 1:
             wakeups.ring_watch([self._word(session)])
@@ -126,10 +129,12 @@ class Previews:
         if session in self._watchers and not watchers:
             del self._watchers[session]
             self._replies.pop(session, None)
-        if not self._watchers and self._unsubscribe is not None and self._saying is not None:
-            self._unsubscribe()
-            self._unsubscribe = None
+        if not self._watchers and self._saying is not None:
+            for end in self._unsubscribe:
+                end()
+            self._unsubscribe = []
             self._saying.cancel()
+            self._saying = None
 
     def entries_came(self, batch: Batch[Any]) -> None:
         """Of a channel: the reply that was on its way may have arrived."""
@@ -141,8 +146,16 @@ class Previews:
     def _word(self, session: UUID) -> str:
         return f"{session}:{self._name}.{self._renamed}"
 
-    def _say(self) -> None:
+    def _asked(self, word: str | None) -> None:
+        """In the listener's thread. A worker begins to listen."""
+        if word == wakeups.WHO_WATCHES and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._say_now)
+
+    def _say_now(self) -> None:
         wakeups.ring_watch([self._word(session) for session in self._watchers])
+
+    def _say(self) -> None:
+        self._say_now()
         self._saying = self._loop.call_later(SAY_EVERY, self._say)
 
     def _heard(self, payload: str | None) -> None:
@@ -156,7 +169,7 @@ class Previews:
 
     def _ask_again(self) -> None:
         self._renamed += 1
-        wakeups.ring_watch([self._word(session) for session in self._watchers])
+        self._say_now()
 
     def _take(self, items: list[list[Any]]) -> None:
         missed = False

@@ -25,7 +25,9 @@ from sessions_app.feed.cursors import ProjectCursor
 from sessions_app.feed.snapshots import Snapshot
 from sessions_app.models import Input, Project, Session
 from tests import factories
+from tests.acceptance import agents
 from tests.processes.web import Client, Web, free_port, web
+from tests.processes.workers import Workers
 from tests.staging import another_connection, eventually
 
 pytestmark = pytest.mark.processes
@@ -250,13 +252,10 @@ def test_no_connection_to_the_database_is_held_for_an_idle_feed(
 
 
 def _activity(condition: str) -> int:
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND "
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            f" AND pid <> pg_backend_pid() AND {condition}"  # noqa: S608 - of this file
-        )
-        (count,) = cursor.fetchone()
-    return int(count)
+        cursor.execute(count + condition)
+        return int(cursor.fetchone()[0])
 
 
 @contextmanager
@@ -617,3 +616,30 @@ def test_a_socket_at_a_path_that_nobody_serves_is_refused(served: Web) -> None:
             b"Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
         assert wire.recv(1000).startswith(b"HTTP/1.1 403 ")
+
+
+# --- previews --------------------------------------------------------------------------------------------
+
+
+def test_a_reply_is_seen_on_its_way_and_then_as_its_entry(served: Web, workers: Workers) -> None:
+    """S6: pieces without gaps while it streams, then the saved entry with the same text and the same call."""
+    text = "All that is said here is seen while it is being said. " * 12
+    one = agents.start({"text": text, "tokens_per_second": 100})
+    row = agents.row(one)
+    _, key = keys.create_key(project=row.project_id, name="viewer")
+    with served.socket(f"/sessions/{name(row)}?deltas=1", key=key) as client:
+        client.until("caught_up")
+        workers.start()
+        frames = []
+        while not frames or frames[-1].get("entry", {}).get("kind") != "assistant_message":
+            frames.append(client.next())
+    deltas = [frame for frame in frames if frame["type"] == "delta"]
+    entry = frames[-1]["entry"]
+    assert [delta["n"] for delta in deltas] == list(range(len(deltas)))
+    assert len(deltas) >= 5
+    assert {(d["model_call"], d["block"], d["kind"]) for d in deltas} == {
+        (entry["data"]["model_call"], 0, "text")
+    }
+    said = "".join(delta["text"] for delta in deltas)
+    assert len(said) > 100
+    assert entry["data"]["content"][0]["text"].startswith(said)
