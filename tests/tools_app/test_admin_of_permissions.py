@@ -94,6 +94,26 @@ def test_people_revoke_what_is_remembered(client: Client, session: Session) -> N
     assert {row.revoked_by["name"] for row in RememberedDecision.objects.all()} == {"ann"}
 
 
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (
+            RULE["arguments"],
+            "where <code>{&quot;file&quot;: {&quot;starts_with&quot;: [&quot;report&quot;]}}",
+        ),
+        (None, "with exactly these arguments."),
+    ],
+)
+def test_who_decides_reads_what_would_be_remembered(
+    client: Client, session: Session, pattern: Any, words: str
+) -> None:
+    """T7"""
+    approval = factories.approval(session, arguments={"file": "report"})
+    Approval.objects.filter(pk=approval.pk).update(pattern=pattern)
+    shown = client.get(reverse("admin:tools_app_approval_decide", args=[approval.pk])).content.decode()
+    assert words in " ".join(shown.split())
+
+
 def test_who_may_only_look_revokes_nothing(session: Session) -> None:
     """T7"""
     row = remembered(session)

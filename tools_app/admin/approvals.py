@@ -145,6 +145,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "original": row,
             "arguments": as_json(row.arguments),
+            "covers": None if row.pattern is None else as_json(row.pattern, indent=None),
             "is_open": row.state == ApprovalState.OPEN,
             "by": who(row.decided_by, row.decided_at),
             "form": form,
