@@ -105,7 +105,7 @@ def test_denying_gives_the_call_its_result_with_the_reason(api: Api, approval: A
     assert answer.json()["decided_by"] == {"kind": "external", **person}
     decided, result = Entry.objects.filter(
         session=approval.session_id, kind__in=["approval_decided", "tool_result"]
-    )
+    ).order_by("seq")
     assert decided.data == {"approval": named(approval), "decision": "deny", "reason": "Not on Fridays."}
     assert decided.actor == {"kind": "external", **person}
     assert result.data["outcome"] == "denied"
