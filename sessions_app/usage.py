@@ -72,7 +72,7 @@ def usage(
     unknown = Q(cost=None) & (
         Q(state__in=[ModelCallState.SUCCEEDED, ModelCallState.FAILED]) | Q(may_be_billed=True)
     )
-    keys = {f"by_{name}": _KEYS[name] for name in DIMENSIONS if name in group_by}
+    keys = {f"by_{name}": _KEYS[name] for name in DIMENSIONS if name in group_by} or {"by_nothing": Value(1)}
     groups = (
         ModelCall.objects.filter(session__project_id=project, started_at__gte=start, started_at__lt=end)
         .annotate(**keys)
@@ -89,8 +89,6 @@ def usage(
         )
         .order_by(*keys)
     )
-    if not keys:
-        groups = groups.order_by()
     return [
         Row(
             day=group.get("by_day"),
@@ -107,4 +105,5 @@ def usage(
             cost=group["cost_sum"],
         )
         for group in groups[offset : offset + limit]
+        if group["calls"]  # without dimensions there is one group, of whatever there is
     ]
