@@ -259,3 +259,19 @@ def test_an_agent_does_not_ask_again_for_what_is_remembered(settings: Any, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report-a", "report-b"]
     outcomes = [call.outcome for call in ToolCall.objects.order_by("id")]
     assert outcomes == ["succeeded", "succeeded", "denied", None]
+
+
+def test_a_decision_on_a_limit_that_is_to_be_remembered_is_refused_as_a_whole(session: Session) -> None:
+    """T7: nothing of it is stored."""
+    approval = Approval.objects.create(
+        project_id=session.project_id,
+        session=session,
+        turn=factories.open_turn(session),
+        name="limit",
+        arguments={},
+        digest="0" * 64,
+    )
+    with pytest.raises(Invalid):
+        approvals.decide(approval=approval.pk, decision="allow", remember="always", actor=ACTOR)
+    approval.refresh_from_db()
+    assert approval.state == "open"
