@@ -110,7 +110,9 @@ def write(cursor: Cursor, rows: Iterable[Locked]) -> None:
 
 
 def begin(session: Session) -> None:
-    """A locked session gets its first subagent: what it has used so far counts."""
+    """A locked session gets its first subagent: what it has used so far counts, and what it was granted holds."""
+    grants: Mapping[str, int] = (session.limit_grants or {}).get("limits", {})
+    own = f"{limits.SESSION}."
     TreeBudget.objects.create(
         session=session,
         model_calls=session.model_calls,
@@ -118,6 +120,7 @@ def begin(session: Session) -> None:
         tokens=session.input_tokens + session.output_tokens,
         cost=session.cost or 0,
         unpriced=session.model_calls > 0 and session.cost is None,
+        granted={limit.removeprefix(own): n for limit, n in grants.items() if limit.startswith(own)},
     )
 
 

@@ -482,8 +482,9 @@ def test_a_busy_parent_lets_the_sweepers_look_pass(worker, parent):
 
 def test_the_first_subagent_brings_a_budget_that_knows_what_was_used_before(parent):
     """R8"""
+    grants = {"turn": "another", "limits": {"session.tokens": 2, "turn.tokens": 1}}
     Session.objects.filter(pk=parent.pk).update(
-        model_calls=2, tool_calls=3, input_tokens=10, output_tokens=5, cost="0.25"
+        limit_grants=grants, model_calls=2, tool_calls=3, input_tokens=10, output_tokens=5, cost="0.25"
     )
     child = child_of(parent)
     budget = TreeBudget.objects.get(pk=parent.pk)
@@ -493,6 +494,7 @@ def test_the_first_subagent_brings_a_budget_that_knows_what_was_used_before(pare
         15,
         "0.250000000",
     )
+    assert budget.granted == {"tokens": 2}
     assert child.tree == parent.pk == factories.reread(parent).tree
     child_of(parent)
     assert TreeBudget.objects.count() == 1
