@@ -128,7 +128,9 @@ def tool_call(session: Session, *, state: str = ToolCallState.READY, **columns: 
     return ToolCall.objects.create(session=session, state=state, **values | columns)
 
 
-def approval(session: Session, *, expires_in: float | None = None, **columns: Any) -> Approval:
+def approval(
+    session: Session, *, expires_in: float | None = None, pattern: Any = None, **columns: Any
+) -> Approval:
     """An open approval with the call that it is about; `columns` are the call's. Its time ends in seconds."""
     expires_at = database_now(expires_in) if expires_in is not None else None
     values = {"arguments": {"file": "effect"}, "deadline": expires_at} | columns
@@ -147,6 +149,7 @@ def approval(session: Session, *, expires_in: float | None = None, **columns: An
         name=call.name,
         arguments=call.arguments,
         digest=digest,
+        pattern=pattern,
         expires_at=expires_at,
     )
 

@@ -13,7 +13,7 @@ from sessions_app import configs, ids
 from sessions_app.models import Session
 from tests import factories
 from tools_app import approvals
-from tools_app.models import Approval, RememberedDecision
+from tools_app.models import RememberedDecision
 
 pytestmark = pytest.mark.django_db
 
@@ -47,9 +47,8 @@ def session() -> Session:
 
 
 def remembered(session: Session, scope: str = "always", file: str = "report") -> RememberedDecision:
-    approval = factories.approval(session, arguments={"file": file})
-    if file.startswith("report"):
-        Approval.objects.filter(pk=approval.pk).update(pattern=RULE["arguments"])
+    pattern = RULE["arguments"] if file.startswith("report") else None
+    approval = factories.approval(session, arguments={"file": file}, pattern=pattern)
     approvals.decide(approval=approval.pk, decision="allow", remember=scope, actor=factories.ACTOR)
     return RememberedDecision.objects.latest("id")
 
@@ -108,8 +107,7 @@ def test_who_decides_reads_what_would_be_remembered(
     client: Client, session: Session, pattern: Any, words: str
 ) -> None:
     """T7"""
-    approval = factories.approval(session, arguments={"file": "report"})
-    Approval.objects.filter(pk=approval.pk).update(pattern=pattern)
+    approval = factories.approval(session, arguments={"file": "report"}, pattern=pattern)
     shown = client.get(reverse("admin:tools_app_approval_decide", args=[approval.pk])).content.decode()
     assert words in " ".join(shown.split())
 

@@ -30,8 +30,7 @@ def allowed(
     session: Session, scope: str = "always", *, pattern: Any = None, **columns: Any
 ) -> RememberedDecision:
     """A decision that a person took and let be remembered."""
-    approval = factories.approval(session, **columns)
-    Approval.objects.filter(pk=approval.pk).update(pattern=pattern)
+    approval = factories.approval(session, pattern=pattern, **columns)
     approvals.decide(approval=approval.pk, decision="allow", remember=scope, actor=ACTOR)
     return RememberedDecision.objects.latest("id")
 
@@ -177,6 +176,42 @@ def test_the_database_refuses_half_a_row(session: Session, columns: dict[str, An
     values = {"project_id": session.project_id, "tool": "t", "key": "k", "created_by": ACTOR}
     with pytest.raises(IntegrityError), transaction.atomic():
         RememberedDecision.objects.create(**values | columns)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"tool": "other"},
+        {"session": None},
+        {"arguments": {"file": "b"}},
+        {"key": "0" * 64},
+        {"expires_at": None},
+        {"expires_at": "2100-01-01T00:00:00Z"},
+    ],
+)
+def test_the_database_refuses_to_widen_what_is_remembered(
+    session: Session, tenure: Callable[..., None], columns: dict[str, Any]
+) -> None:
+    """T7: a row is what a person allowed."""
+    tenure(remember_for=3600.0)
+    row = allowed(session, "session", arguments={"file": "a"})
+    with pytest.raises(IntegrityError, match="widening a remembered decision refused"), transaction.atomic():
+        RememberedDecision.objects.filter(pk=row.pk).update(**columns)
+
+
+def test_the_database_refuses_to_take_a_revocation_back(session: Session) -> None:
+    """T7"""
+    row = allowed(session)
+    remembered.revoke(remembered=[row.pk], actor=BOB)
+    with pytest.raises(IntegrityError, match="changing a revocation refused"), transaction.atomic():
+        RememberedDecision.objects.filter(pk=row.pk).update(revoked_at=None, revoked_by=None)
+
+
+def test_the_database_refuses_to_change_what_an_approval_would_let_be_remembered(session: Session) -> None:
+    """T7"""
+    approval = factories.approval(session, pattern=PATTERN)
+    with pytest.raises(IntegrityError, match="changing what is asked refused"), transaction.atomic():
+        Approval.objects.filter(pk=approval.pk).update(pattern={"file": {"matches": ".*"}})
 
 
 def test_only_decisions_on_calls_are_remembered(session: Session) -> None:

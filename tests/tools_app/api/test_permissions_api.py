@@ -50,8 +50,7 @@ def explained(api: Api, tool: str, arguments: dict[str, Any], **where: str) -> d
 
 def allow(api: Api, session: Session, scope: str, file: str, *, pattern: Any = None) -> dict[str, Any]:
     """Allow a call over the API and let it be remembered; the row as the API shows it."""
-    approval = factories.approval(session, arguments={"file": file})
-    Approval.objects.filter(pk=approval.pk).update(pattern=pattern)
+    approval = factories.approval(session, arguments={"file": file}, pattern=pattern)
     path = f"/approvals/{ids.encode('apr', approval.pk)}/decision"
     ok(api.post(path, {"decision": "allow", "remember": scope}))
     row: dict[str, Any] = ok(api.get(REMEMBERED))["data"][0]
