@@ -13,5 +13,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", readyz),
     path("admin/", admin.site.urls),
     path("", include("sessions_app.console.urls")),
+    path("", include("tools_app.console.urls")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
 ]

@@ -184,37 +184,39 @@ class ArtifactContentView(ApiView):
     )
     def get(self, request: Request, artifact: UUID) -> HttpResponseBase:
         """With an `ETag`; understands `If-None-Match`, `If-Range` and `Range` with one range."""
-        row = artifacts.get(project=self.project, artifact=artifact)
-        etag = f'"{row.sha256}"'
-        if _names(request.headers.get("If-None-Match"), etag):
-            return HttpResponse(status=304, headers={"ETag": etag})
-        first, last = 0, row.size - 1
-        part = _range(request, row.size, etag)
-        if part is not None:
-            first, last = part
-        length = last - first + 1
         plain = request._request  # noqa: SLF001 - DRF's only way to Django's request
-        body: Any = ()
-        if request.method != "HEAD" and length > 0:
-            opened = artifacts.open_artifact(row)
-            opened.seek(first)
-            chunks = _LateChunks if isinstance(plain, ASGIRequest) else _Chunks
-            body = chunks(opened, length)
-        response = StreamingHttpResponse(
-            body, status=200 if part is None else 206, content_type=row.media_type
-        )
-        response.headers["Content-Length"] = str(length)
-        response.headers["Accept-Ranges"] = "bytes"
-        response.headers["ETag"] = etag
-        response.headers["Cache-Control"] = "private, no-cache"
-        response.headers["Content-Disposition"] = (
-            content_disposition_header(as_attachment=True, filename=row.name) or "attachment"
-        )
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Content-Security-Policy"] = "sandbox; default-src 'none'"
-        if part is not None:
-            response.headers["Content-Range"] = f"bytes {first}-{last}/{row.size}"
-        return response
+        return content(plain, artifacts.get(project=self.project, artifact=artifact))
+
+
+def content(request: HttpRequest, row: Artifact) -> HttpResponseBase:
+    """The bytes of an artifact that the caller may see, as the request's headers ask for them."""
+    etag = f'"{row.sha256}"'
+    if _names(request.headers.get("If-None-Match"), etag):
+        return HttpResponse(status=304, headers={"ETag": etag})
+    first, last = 0, row.size - 1
+    part = _range(request, row.size, etag)
+    if part is not None:
+        first, last = part
+    length = last - first + 1
+    body: Any = ()
+    if request.method != "HEAD" and length > 0:
+        opened = artifacts.open_artifact(row)
+        opened.seek(first)
+        chunks = _LateChunks if isinstance(request, ASGIRequest) else _Chunks
+        body = chunks(opened, length)
+    response = StreamingHttpResponse(body, status=200 if part is None else 206, content_type=row.media_type)
+    response.headers["Content-Length"] = str(length)
+    response.headers["Accept-Ranges"] = "bytes"
+    response.headers["ETag"] = etag
+    response.headers["Cache-Control"] = "private, no-cache"
+    response.headers["Content-Disposition"] = (
+        content_disposition_header(as_attachment=True, filename=row.name) or "attachment"
+    )
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Content-Security-Policy"] = "sandbox; default-src 'none'"
+    if part is not None:
+        response.headers["Content-Range"] = f"bytes {first}-{last}/{row.size}"
+    return response
 
 
 def _too_large() -> ArtifactTooLarge:
@@ -241,7 +243,7 @@ def _names(header: str | None, etag: str) -> bool:
     return any(part.strip().removeprefix("W/") in {etag, "*"} for part in header.split(","))
 
 
-def _range(request: Request, size: int, etag: str) -> tuple[int, int] | None:
+def _range(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
     """The first and last byte asked for; None for the whole. Other units and several ranges: the whole."""
     match = _RANGE.fullmatch(request.headers.get("Range", "").replace(" ", ""))
     if match is None or match[0] == "bytes=-" or request.headers.get("If-Range", etag) != etag:

@@ -1,0 +1,63 @@
+/* The inbox's keys and marks. j and k are everywhere (console.js); here a allows, d asks why and denies, x marks. */
+(() => {
+  "use strict";
+  const dialog = document.getElementById("deny");
+  if (!dialog) return;
+  const reason = document.getElementById("deny-reason");
+  const marked = new Set();
+  let denying = null;
+
+  function current() {
+    return document.activeElement?.closest?.(".prompt");
+  }
+
+  function say(words) { window.tenure.announce(words); }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "checkbox") return;
+    if (document.querySelector("dialog[open]") || !"adx".includes(event.key)) return;
+    const prompt = current();
+    if (!prompt) return;
+    const form = prompt.querySelector("form.decision");
+    if (event.key === "x") return prompt.querySelector("[data-mark]")?.click();
+    if (!form) return say("This is a question; answer it in its form.");
+    event.preventDefault();
+    if (event.key === "a") return form.querySelector("[data-allow]").click();
+    denying = form;
+    reason.value = form.elements.reason.value;
+    dialog.showModal();
+    reason.focus();
+  });
+  reason.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); reason.form.requestSubmit(); }
+  });
+  reason.form.addEventListener("submit", () => {
+    const form = denying;
+    denying = null;
+    if (!form?.isConnected) return say("This was decided meanwhile.");
+    form.elements.reason.value = reason.value;
+    form.querySelector("[data-deny]").click();
+  });
+
+  // Marks outlive the list's renewals.
+  function paint() {
+    const bulk = document.getElementById("bulk");
+    for (const box of document.querySelectorAll("[data-mark]")) box.checked = marked.has(box.value);
+    const there = new Set([...document.querySelectorAll("[data-mark]")].map((box) => box.value));
+    for (const value of marked) if (!there.has(value)) marked.delete(value);
+    if (!bulk) return;
+    bulk.hidden = !marked.size;
+    bulk.querySelector("[data-marked]").textContent = marked.size;
+  }
+  document.addEventListener("change", (event) => {
+    if (!event.target.matches("[data-mark]")) return;
+    if (event.target.checked) marked.add(event.target.value); else marked.delete(event.target.value);
+    paint();
+  });
+  function again() { htmx.trigger("#inbox", "console:refresh"); }
+  document.addEventListener("console:changed", again);
+  document.addEventListener("console:settled", paint);
+  document.addEventListener("htmx:afterSettle", paint);
+  paint();
+})();
