@@ -24,12 +24,13 @@ from sessions_app.entry_kinds import Actor, Blocks
 from sessions_app.models import AgentConfig, Child, Entry, Session, Turn
 
 # A session's own row may be locked by another transaction; these read what cannot change, or what their callers
-# read again under the locks.
+# read again under the locks. The OFFSET leaves the planner no choice but to look up each one's children by index.
 _DESCENDANTS = """
 WITH RECURSIVE below (id, depth) AS (
     SELECT id, 1 FROM sessions_app_session WHERE parent_id = %s
     UNION ALL
-    SELECT s.id, below.depth + 1 FROM below JOIN sessions_app_session s ON s.parent_id = below.id
+    SELECT s.id, below.depth + 1 FROM below CROSS JOIN LATERAL (
+        SELECT id FROM sessions_app_session WHERE parent_id = below.id OFFSET 0) s
 )
 SELECT id FROM below ORDER BY depth, id
 """
