@@ -23,7 +23,7 @@ from websockets.exceptions import InvalidStatus
 from sessions_app import ids, keys, log, wakeups
 from sessions_app.feed.cursors import ProjectCursor
 from sessions_app.feed.snapshots import Snapshot
-from sessions_app.models import Input, Project, Session
+from sessions_app.models import Entry, Input, Project, Session
 from tests import factories
 from tests.acceptance import agents
 from tests.processes.web import Client, Web, free_port, web
@@ -643,3 +643,78 @@ def test_a_reply_is_seen_on_its_way_and_then_as_its_entry(served: Web, workers: 
     said = "".join(delta["text"] for delta in deltas)
     assert len(said) > 100
     assert entry["data"]["content"][0]["text"].startswith(said)
+
+
+# --- tools and people ------------------------------------------------------------------------------------
+
+
+def test_what_happens_to_a_tool_call_comes_once_and_after_its_commit(served: Web, workers: Workers) -> None:
+    """A139: also where people decide and answer over the socket, by the rules of REST (H2)."""
+    one = agents.start(
+        {"tool_calls": [agents.call("dev_append", file=f"{uuid4()}")]},
+        {
+            "tool_calls": [
+                agents.call("ask_user", questions=[{"text": "Sure?", "options": [{"label": "yes"}]}])
+            ]
+        },
+        {"text": "done"},
+        permissions=[{"tool": "dev_append", "then": "ask"}],
+    )
+    row = agents.row(one)
+    _, key = keys.create_key(project=row.project_id, name="person")
+    _, other_key = keys.create_key(project=row.project_id, name="somebody else")
+    elsewhere = factories.session(config=row.config)
+    workers.start()
+    with (
+        served.socket(f"/sessions/{name(row)}", key=key) as client,
+        served.socket("/project?after=now", key=other_key) as other,
+        served.socket(f"/sessions/{name(elsewhere)}", key=key) as beside,
+    ):
+        seen = _one(client)
+        while seen[-1]["kind"] != "approval_requested":
+            seen += _one(client)
+        approval = seen[-1]["data"]["approval"]
+        beside.say(type="decision", approval=approval, decision="allow", ref=0)
+        assert (
+            beside.until("error")[-1]["code"] == "not_found"
+        )  # another session's socket decides nothing here
+        client.say(type="decision", approval=approval, decision="maybe", ref=1)
+        assert _reply(client, 1, seen)["code"] == "invalid"
+        client.say(type="decision", approval=approval, decision="allow", ref=2)
+        assert _reply(client, 2, seen)["approval"]["state"] == "allowed"
+        other.say(type="decision", approval=approval, decision="deny", ref=3)
+        assert _reply(other, 3, [])["code"] == "approval_decided"
+        while seen[-1]["kind"] != "question_asked":
+            seen += _one(client)
+        question = seen[-1]["data"]["question"]
+        client.say(type="answer", question=question, answers=[{"options": [0]}], ref=4)
+        assert _reply(client, 4, seen)["question"]["state"] == "answered"
+        while seen[-1]["kind"] != "turn_ended":
+            seen += _one(client)
+    assert [entry["seq"] for entry in seen] == list(range(1, len(seen) + 1))
+    kinds = [entry["kind"] for entry in seen]
+    for kind, times in {
+        "approval_requested": 1,
+        "approval_decided": 1,
+        "tool_started": 1,
+        "question_asked": 1,
+        "question_answered": 1,
+        "tool_result": 2,
+        "assistant_message": 3,
+    }.items():
+        assert kinds.count(kind) == times, kinds
+
+
+def _one(client: Client) -> list[dict[str, Any]]:
+    """The next entry; it is there in the database when its frame is."""
+    entry = client.entries(1)[0]["entry"]
+    assert Entry.objects.filter(pk=ids.decode("ent", entry["id"])).exists()
+    return [entry]
+
+
+def _reply(client: Client, ref: int, seen: list[dict[str, Any]]) -> dict[str, Any]:
+    """The answer to a frame of ours; entries that come before it are kept."""
+    while (frame := client.next()).get("ref") != ref:
+        if frame["type"] == "entry":
+            seen.append(frame["entry"])
+    return frame
