@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F
+from django.conf import settings
+from django.db.models import Exists, F, OuterRef, Q, Subquery, Sum
+from django.db.models.functions import Coalesce
 
 from sessions_app import ids, tool_port
 from sessions_app.branches import runs
 from sessions_app.models import (
     BRANCH,
+    Child,
     Entry,
     Input,
     InputState,
@@ -26,6 +29,7 @@ from sessions_app.models import (
     ModelCallState,
     Session,
     SessionStatus,
+    TreeBudget,
     Turn,
     TurnStatus,
 )
@@ -104,6 +108,29 @@ def check_workers() -> list[str]:
     found += [f"the lease of session {session} is of another attempt than the session" for session in odd]
     unled = Session.objects.filter(lease__isnull=False).exclude(status=SessionStatus.RUNNING)
     found += [f"session {row.id} is leased and {row.status}" for row in unled]
+    return found
+
+
+def check_trees() -> list[str]:
+    """Violations among subagents, their parents and what they share, of the whole deployment (T8, R8)."""
+    waiting = Input.objects.filter(session=OuterRef("session_id"), state=InputState.RECEIVED)
+    resting = Q(session__turn=None) & (
+        ~Exists(waiting) | Q(session__crash_count__gte=settings.TENURE.crash_limit)
+    ) | Q(session__archived_at__isnull=False)
+    odd = Child.objects.filter(resting, working=True).values_list("pk", flat=True)
+    found = [f"session {session} rests, and its parent was not told" for session in odd]
+    odd = Child.objects.filter(~resting, working=False).values_list("pk", flat=True)
+    found += [f"session {session} works, and counts as resting" for session in odd]
+    reserved = ModelCall.objects.filter(
+        session__tree=OuterRef("pk"), state=ModelCallState.STARTED, reserved__isnull=False
+    )
+    sums = reserved.order_by().values("session__tree").annotate(all=Sum("reserved")).values("all")
+    for budget in TreeBudget.objects.annotate(open=Coalesce(Subquery(sums), 0)):
+        if budget.reserved_tokens != budget.open:
+            found.append(
+                f"the tree of session {budget.pk} has {budget.reserved_tokens} tokens reserved "
+                f"for calls that reserved {budget.open}"
+            )
     return found
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from sessions_app import invariants
+from sessions_app.ids import new_id
 from sessions_app.invariants import RULES, Effect, History
-from sessions_app.models import InputState, ModelCall, Session, TurnReason, Worker
+from sessions_app.models import Child, InputState, ModelCall, Session, TreeBudget, TurnReason, Worker
+from tests import factories
 from tests.acceptance import agents
 from tests.people import answer_everything
 from tests.processes.workers import Workers
@@ -160,3 +162,40 @@ def test_a_lease_of_a_dead_worker_is_found(workers: Workers) -> None:
     assert "is dead" in sentence
     Session.objects.filter(pk=session).update(attempt=7)
     assert any("another attempt" in sentence for sentence in invariants.check_workers())
+
+
+# --- trees of sessions -----------------------------------------------------------------------------------
+
+
+def subagent(**columns: Any) -> Child:
+    parent = factories.session()
+    session = factories.session(config=parent.config, parent=parent)
+    values = {"working": True} | columns
+    return Child.objects.create(session=session, parent=parent, tool_call=new_id(), turn=new_id(), **values)
+
+
+@pytest.mark.django_db
+def test_an_end_that_nobody_was_told_of_is_a_violation() -> None:
+    """T8"""
+    child = subagent()
+    assert invariants.check_trees() == [f"session {child.pk} rests, and its parent was not told"]
+    factories.received_input(child.session)
+    assert invariants.check_trees() == []
+    Child.objects.filter(pk=child.pk).update(working=False, status="succeeded", reason="done")
+    assert invariants.check_trees() == [f"session {child.pk} works, and counts as resting"]
+
+
+@pytest.mark.django_db
+def test_a_reservation_that_no_call_holds_is_a_violation() -> None:
+    """R8"""
+    session = factories.session()
+    session.tree = session.pk
+    session.save()
+    TreeBudget.objects.create(session=session, reserved_model_calls=1, reserved_tokens=700)
+    (found,) = invariants.check_trees()
+    assert "700 tokens reserved for calls that reserved 0" in found
+    factories.open_turn(session)
+    ModelCall.objects.create(
+        session=session, turn=session.turn, config=session.config, attempt=1, covers_seq=0, reserved=700
+    )
+    assert invariants.check_trees() == []

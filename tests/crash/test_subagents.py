@@ -134,6 +134,7 @@ def test_a_tree_survives_the_death_of_a_worker_anywhere(part: str, workers: Work
     found = {cut: faults(parent, workers.folder) for cut, parent in zip(cuts, parents, strict=True)}
     assert {cut: sentences for cut, sentences in found.items() if sentences} == {}
     assert invariants.check_workers() == []
+    assert invariants.check_trees() == []
 
 
 def die(workers: Workers, victims: dict[str, UUID]) -> None:

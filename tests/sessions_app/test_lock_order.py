@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import DatabaseError, connection, connections
 
-from sessions_app import control, inputs, leases, session_service, steps
+from sessions_app import control, inputs, invariants, leases, session_service, steps
 from sessions_app.database import is_transient, ran_out_of_time
 from sessions_app.due import Due
 from sessions_app.engine import worker as engine_worker
@@ -456,6 +456,7 @@ def test_a_family_that_does_everything_at_once_never_deadlocks():
         contender.result(timeout=60)
     assert deadlocks() - before == 0, f"seed {seed}"
     assert Entry.objects.filter(kind="note").count() == family.saved > 0, f"seed {seed}"
+    assert invariants.check_trees() == [], f"seed {seed}"
     for session in map(factories.reread, family.sessions):
         assert seqs(session) == list(range(1, session.next_seq)), f"seed {seed}"
 
