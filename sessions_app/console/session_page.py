@@ -135,9 +135,15 @@ def parts(row: Session) -> dict[str, Any]:
         "todos": _todos(row),
         "is_moving": is_moving,
         "can_stop": row.turn_id is not None or is_moving,
-        "can_retry": row.last_turn_id is not None and not is_moving and row.archived_at is None,
+        "can_retry": _can_retry(row) and not is_moving,
         "is_archived": row.archived_at is not None,
     }
+
+
+def _can_retry(row: Session) -> bool:
+    """Where a turn has ended, or waits because of crashes; one that waits for people is not to be thrown away."""
+    stuck = any(item.get("kind") == "crash_limit" for item in row.waiting_on)
+    return row.archived_at is None and (stuck or (row.turn_id is None and row.last_turn_id is not None))
 
 
 def _children(row: Session) -> list[Subagent]:

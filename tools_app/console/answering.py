@@ -53,7 +53,12 @@ class Prompt(ConsolePage):
             ).values()
         answer = self.fragment(
             card.template,
-            {"card": card, "session_key": ids.encode("ses", row.session_id), "key": str(uuid4())},
+            {
+                "card": card,
+                "session_key": ids.encode("ses", row.session_id),
+                "key": str(uuid4()),
+                "unfolded": True,
+            },
             status=status,
         )
         answer.headers["HX-Trigger-After-Settle"] = "console:waiting"

@@ -101,7 +101,7 @@
     if (fresh.hasAttribute("data-card")) {
       const answers = fresh.querySelector("form.decision, form.answer");
       if (answers && old.querySelector("form.decision, form.answer") && (held || typed)) return; // still open: leave it
-      if (fresh instanceof HTMLDetailsElement && old.open && old.dataset.state === fresh.dataset.state) fresh.open = true;
+      if (fresh instanceof HTMLDetailsElement && old.open) fresh.open = true;
     } else if (old.querySelector("details.menu[open]")) return;
     const folds = [...old.querySelectorAll("details[id]")].map((part) => [part.id, part.open]);
     const placed = document.adoptNode(fresh);
