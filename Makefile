@@ -43,8 +43,8 @@ check: setup  ## run every linter and drift check
 soak: setup  ## run 200 sessions over bad wires while workers are killed; ARGS="--seed 7 --sessions 20"
 	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) soak $(ARGS)
 
-bench: setup-base  ## measure recovery times and durable steps per second
-	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) bench recovery && $(MANAGE) bench steps
+bench: setup-base  ## measure recovery times, durable steps per second and the live feed
+	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) bench recovery && $(MANAGE) bench steps && $(MANAGE) bench feed
 
 lock: setup  ## resolve the dependencies of pyproject.toml into the lock files again; ARGS=--upgrade moves all
 	@sh config/bootstrap/lock.sh $(ARGS)

@@ -358,3 +358,22 @@ def test_calls_that_wait_for_a_backend_ring_for_their_project() -> None:
         heard.wait(lambda words: words == [str(project)])
     finally:
         end()
+
+
+def test_payloads_arrive_whole_and_in_order_and_only_so_many_wait(listener: Listener, bell: Notifier) -> None:
+    """S6: pieces of replies are JSON, which is not taken apart at its commas; words go on beside them."""
+    heard, words = Heard(), Heard()
+    listener.subscribe(wakeups.DELTAS, heard)
+    listener.subscribe(wakeups.ENTRIES, words)
+    heard.wait(lambda found: found == [None])
+    words.wait(lambda found: found == [None])
+    sent = [f'[["s","c",{number},0,"text","a, b"]]' for number in range(30)]
+    bell.post(wakeups.DELTAS, sent)
+    bell.ring(wakeups.ENTRIES, ["one"])
+    heard.wait(lambda found: len(found) == 31)
+    assert heard.words[1:] == sent
+    words.wait(lambda found: found == [None, "one"])
+    quiet = Notifier()
+    quiet._begin = lambda: None  # type: ignore[method-assign]
+    quiet.post(wakeups.DELTAS, map(str, range(notifier.POSTS_KEPT + 10)))
+    assert [payload for _, payload in quiet._posts][:1] == ["10"]
