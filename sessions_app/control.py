@@ -77,7 +77,7 @@ def cancel_locked(
     not seen yet is dropped too; with `drop_from` also what this actor has said to the session itself.
     """
     changed = False
-    for key in (session, *children.descendants(session)):
+    for key in _from_top(session):
         row = rows[key]
         if row.archived_at is not None:
             continue
@@ -95,6 +95,18 @@ def cancel_locked(
     return changed
 
 
+def _from_top(session: UUID) -> list[UUID]:
+    """A locked tree, each before what is below it; its leases are locked then, all before the tree's budget (L11).
+
+    Ending one lease after the other would take the budget with the first, and a shared commit that waits for the
+    budget may hold the lease of a session that it had to pass over.
+    """
+    keys = [session, *children.descendants(session)]
+    if len(keys) > 1:
+        leases.lock_leases(keys)
+    return keys
+
+
 def archive(*, session: UUID, actor: Actor) -> Session:
     """Cancel, drop the waiting input and give machines back; from then on the session can only be read.
 
@@ -106,7 +118,7 @@ def archive(*, session: UUID, actor: Actor) -> Session:
         row = _usable(rows.get(session), archived=True)
         if row.archived_at is not None:
             return row
-        for key in (session, *children.descendants(session)):
+        for key in _from_top(session):
             if rows[key].archived_at is None:
                 _archive_locked(rows[key], actor=actor)
     return row

@@ -31,6 +31,7 @@ from sessions_app.leases.ending import (
 from sessions_app.leases.fence import (
     fence,
     fence_of_many,
+    lock_leases,
     lock_session,
     lock_sessions,
     lock_tree,
@@ -60,6 +61,7 @@ __all__ = [
     "fence_of_many",
     "force_release",
     "heartbeat",
+    "lock_leases",
     "lock_session",
     "lock_sessions",
     "lock_tree",

@@ -37,6 +37,12 @@ def lock_sessions(session_ids: Iterable[UUID]) -> dict[UUID, Session]:
     return _lock(Q(pk__in=list(session_ids)))
 
 
+def lock_leases(session_ids: Iterable[UUID]) -> None:
+    """Lock the leases that these sessions have, whose rows are locked already."""
+    held = Lease.objects.select_for_update().filter(pk__in=list(session_ids)).order_by("session_id")
+    list(held.values_list("pk", flat=True))
+
+
 def lock_tree(session_id: UUID) -> dict[UUID, Session]:
     """A session, its parent and everything below it, locked; empty if it does not exist.
 

@@ -469,6 +469,26 @@ def test_parent_and_child_are_locked_in_id_order(worker, parent, service):
     contender.result()
 
 
+@pytest.mark.parametrize("end", [control.cancel, control.archive])
+def test_a_tree_that_is_ended_has_all_its_leases_before_the_budget(worker, parent, end):
+    """L11: a shared commit that waits for the budget may hold the lease of a session it passed over"""
+    first, second = (child_of(parent, held_by=worker) for _ in range(2))
+    row = factories.reread(first)
+    start = steps.ModelCallStart(id=ids.new_id(), turn=row.turn_id, config=row.config_id, reserve=700)
+    step = steps.StepWrite(
+        session=row.pk, attempt=row.attempt, work_rev=row.work_rev, then=steps.Then(model_call=start)
+    )
+    steps.commit_steps(worker.pk, [step])
+    with holding("SELECT FROM sessions_app_lease WHERE session_id = %s FOR UPDATE", second.pk):
+        ending = Contender(partial(end, session=parent.pk, actor=SYSTEM))
+        wait_until_blocked()
+        with another_connection() as other:
+            other.execute("SET lock_timeout = '1s'")
+            other.execute("SELECT FROM sessions_app_treebudget FOR UPDATE")
+    ending.result()
+    assert TreeBudget.objects.get(pk=parent.pk).reserved_tokens == 0
+
+
 def test_a_busy_parent_lets_the_sweepers_look_pass(worker, parent):
     """L7: a child whose parent is busy is left for the next look"""
     child = child_of(parent, held_by=worker)
