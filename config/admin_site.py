@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.http import HttpRequest
+from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 # The icons are names of Material Symbols, which unfold brings along.
@@ -68,6 +69,8 @@ def unfold() -> dict[str, Any]:
         "SITE_TITLE": "Tenure",
         "SITE_HEADER": "Tenure",
         "SITE_URL": "/",
+        # Without one, browsers ask for /favicon.ico, which is not there.
+        "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": _mark}],
         "SIDEBAR": {
             "show_search": True,
             "show_all_applications": False,
@@ -77,6 +80,11 @@ def unfold() -> dict[str, Any]:
             ],
         },
     }
+
+
+def _mark(request: HttpRequest) -> str:
+    del request
+    return static("console/mark.svg")
 
 
 def _item(title: str, icon: str, model: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def start(
     project: Project,
     *replies: dict[str, Any],
     text: str = "hello",
-    name: str | None = None,
+    name: str = "",
     labels: dict[str, str] | None = None,
     profile: str | None = None,
     **changed: Any,

@@ -120,7 +120,13 @@ class ApprovalAdmin(ReadOnlyAdmin):
         }
         return TemplateResponse(request, "admin/tools_app/approval/deny.html", context)
 
-    @action(description="Decide", url_path="decide", permissions=["operate"])  # type: ignore[untyped-decorator]
+    @action(  # type: ignore[untyped-decorator]
+        description="Decide",
+        url_path="decide",
+        permissions=["operate"],
+        # A link to see, which also the keyboard reaches.
+        extra_options={"display_in_dropdown": False},
+    )
     def decide(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The page with the arguments, to allow or deny."""
         row = self.get_object(request, object_id)

@@ -131,7 +131,13 @@ class QuestionAdmin(ReadOnlyAdmin):
         """Who answered, and when."""
         return who(row.answered_by, row.answered_at)
 
-    @action(description="Answer", url_path="answer", permissions=["operate"])  # type: ignore[untyped-decorator]
+    @action(  # type: ignore[untyped-decorator]
+        description="Answer",
+        url_path="answer",
+        permissions=["operate"],
+        # A link to see, which also the keyboard reaches.
+        extra_options={"display_in_dropdown": False},
+    )
     def answer(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The form that the agent put to people."""
         row = self.get_object(request, object_id)
