@@ -424,19 +424,25 @@ class Families(Crowd):
                     self.think_in_a_fence(session.id)
 
     def end_turns(self, random_):
-        """A worker claims what is due, and ends its turns in one shared commit."""
+        """A worker claims what is due, and ends its turns, or asks the model, in one shared commit."""
         worker = factories.worker()
         ends = []
         for held in leases.claim(worker=worker.pk, limit=3):
             row = factories.reread(held.session)
             then = steps.Then(release=Due(None, "idle"))
-            if row.turn_id is not None:
+            if row.turn_id is not None and random_.random() < 0.4:
+                # Held from here on, in the middle of a model call, until somebody ends the lease.
+                call = steps.ModelCallStart(
+                    id=new_id(), turn=row.turn_id, config=row.config_id, reserve=random_.randrange(1, 99)
+                )
+                then = steps.Then(model_call=call)
+            elif row.turn_id is not None:
                 end = steps.TurnEnd(id=row.turn_id, status="succeeded", reason="done")
                 then = steps.Then(turn_end=end, release=Due(None, "idle"))
             ends.append(
                 steps.StepWrite(
                     session=held.session, attempt=held.attempt, work_rev=row.work_rev, entries=(note(),),
-                    then=then, parent=row.parent_id if row.turn_id is not None else None,
+                    then=then, parent=row.parent_id if then.turn_end is not None else None,
                 )
             )  # fmt: skip
         random_.shuffle(ends)
