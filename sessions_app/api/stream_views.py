@@ -13,6 +13,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, StreamingHttpResponse
 
+from sessions_app.api import problems
 from sessions_app.api.base import async_view
 from sessions_app.api.openapi import describe, problem_responses, ref
 from sessions_app.api.session_shapes import EntryShape
@@ -25,7 +26,6 @@ from sessions_app.api.stream_requests import (
     session_source,
 )
 from sessions_app.api.waiting import give_back
-from sessions_app.errors import TenureError
 from sessions_app.feed.filters import EVERYTHING, Filter
 from sessions_app.feed.follower import CaughtUp, Entries, Event, Follower, Ping, Previewed
 from sessions_app.feed.gate import SCOPE_KEY, Gate, SlowConsumer
@@ -102,15 +102,18 @@ async def _events(
                     await gate.passable()
                     yield text.encode()
                     last = cursor or last
-    except TenureError as error:
-        yield _ending(error, last).encode()
+    except Exception as error:
+        problem = problems.explain(error)
+        if problem is None:
+            raise
+        yield _ending(problem, last if isinstance(error, SlowConsumer) else None).encode()
     finally:
         gate.detach()
 
 
-def _ending(error: TenureError, cursor: str | None) -> str:
-    frame = {"type": "error", "code": error.code, "status": error.status, "detail": error.detail}
-    if isinstance(error, SlowConsumer):
+def _ending(problem: problems.Problem, cursor: str | None) -> str:
+    frame = {"type": "error", "code": problem.code, "status": problem.status, "detail": problem.detail}
+    if cursor is not None:
         frame["cursor"] = cursor
     return f"event: error\ndata: {dumps(frame)}\n\n"
 

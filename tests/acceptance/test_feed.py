@@ -404,6 +404,20 @@ def test_a_stream_that_can_not_begin_answers_with_a_problem(served: Web, key: st
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
 
 
+def test_a_stream_whose_key_is_revoked_ends_with_an_error(
+    served: Web, project: Project, session: Session
+) -> None:
+    """F6"""
+    row, key = keys.create_key(project=project.pk, name="revoked")
+    with events(served, f"/sessions/{name(session)}/stream", Authorization=f"Bearer {key}") as frames:
+        assert next_event(frames)[1] == "event: caught_up"
+        keys.revoke_key(project=project.pk, key=row.pk)
+        last = next_event(frames)
+        assert last[0] == "event: error"
+        assert json.loads(last[1].removeprefix("data: "))["code"] == "invalid_key"
+        assert next(frames, None) is None
+
+
 # --- cursors ---------------------------------------------------------------------------------------------
 
 
