@@ -79,14 +79,16 @@
     place(frame).append(frame.text); // a string is appended as text
   }
 
-  // The call of a reply that is saved, or that will not be; what is shown of it goes when its entry is on the page.
-  function ended() {
-    if (call) over.add(call);
+  // The call is over: its reply is saved, or there will be none. What is shown of it stays until its entry is on the
+  // page. Entries that name no call (the end of a turn, a new attempt) end the one that is shown.
+  function ended(name = call) {
+    if (name) over.add(name);
   }
 
-  function clear() {
+  function arrived(name) {
+    if (name) over.add(name);
     if (call && over.has(call)) drop();
   }
 
-  window.tenure.preview = { take, ended, clear, drop };
+  window.tenure.preview = { take, ended, arrived, drop };
 })();

@@ -76,7 +76,7 @@
       placed.classList.add("is-new");
       timeline.append(placed);
       htmx.process(placed);
-      if (ENDS.test(placed.dataset.kind)) preview.clear();
+      if (ENDS.test(placed.dataset.kind)) preview.arrived(placed.dataset.call);
       if (!placed.classList.contains("is-quiet")) added += 1;
     }
     for (const card of [...since.querySelectorAll("[data-loose] > [data-card]")]) replace(card);
@@ -197,7 +197,8 @@
         break;
       case "entry":
         known = Math.max(known, frame.entry.seq);
-        if (ENDS.test(frame.entry.kind) && frame.entry.seq > last) preview.ended();
+        if (ENDS.test(frame.entry.kind)) preview.ended(frame.entry.data.model_call);
+        if (frame.entry.seq <= last) preview.arrived(frame.entry.data.model_call);
         if (frame.entry.seq > last) soon();
         break;
       case "delta": {
