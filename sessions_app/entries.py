@@ -6,6 +6,7 @@ from uuid import UUID
 
 from sessions_app import ids
 from sessions_app.engine.limits import Near, Reached
+from sessions_app.engine.resume import HANDS_OVER
 from sessions_app.entry_kinds import (
     Actor,
     ApprovalRequested,
@@ -30,6 +31,8 @@ def tool_result(call: Call, result: ToolOutcome) -> NewEntry:
         outcome=result.outcome,
         content=result.content,
     )
+    if call.name in HANDS_OVER and result.outcome == "succeeded":
+        data["answered"] = True  # else `plan_resume` would read it as the hand-over itself
     return NewEntry(kind="tool_result", data=data, turn=call.turn)
 
 

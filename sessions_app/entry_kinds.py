@@ -49,7 +49,11 @@ class AssistantMessage(TypedDict):
 
 
 class ToolResult(TypedDict):
-    """The one result of a call; `id` is the call's id as the provider gave it, `tool_call` ours."""
+    """The one result of a call; `id` is the call's id as the provider gave it, `tool_call` ours.
+
+    `answered` stands with what ask_user and create_skill brought: nobody is waited for any more. An imported result
+    of one of these without it is only the hand-over.
+    """
 
     tool_call: str
     id: str

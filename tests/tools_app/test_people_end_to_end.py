@@ -97,6 +97,7 @@ def test_what_a_person_answers_is_the_result_of_ask_user(settings: Any) -> None:
     (result,) = agents.log_of(session, "tool_result")
     assert result.data["outcome"] == "succeeded"
     assert result.data["content"][0]["text"] == "Which colour?\nBlue\n\nWhy?\nIt is calm."
+    assert result.data["answered"] is True
     assert "question_answered" in kinds(session)
 
 

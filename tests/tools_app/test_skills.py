@@ -359,6 +359,7 @@ def test_a_new_skill_is_stored_once_a_person_has_reviewed_it(settings: Any) -> N
     assert version.created_by == {"kind": "system", "id": ids.encode("ses", session), "name": "an agent"}
     (result,) = agents.log_of(session, "tool_result")
     assert result.data["content"][0]["text"] == "The skill notes is stored as version 1."
+    assert result.data["answered"] is True
 
 
 @pytest.mark.django_db(transaction=True)
