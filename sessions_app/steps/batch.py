@@ -20,7 +20,8 @@ UPDATE sessions_app_session s SET
     compact_requested = s.compact_requested AND NOT row.compaction_over,
     lease_end = row.lease_end, updated_at = row.now,
     limit_ask = CASE WHEN row.turn_over THEN NULL
-        WHEN row.limit_ask IS NOT NULL THEN row.limit_ask || jsonb_build_object('since', row.now)
+        WHEN row.limit_ask IS NOT NULL THEN row.limit_ask || jsonb_build_object('since',
+            to_char(row.now AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
         ELSE s.limit_ask END,
     model_calls = s.model_calls + row.model_calls, tool_calls = s.tool_calls + row.tool_calls,
     input_tokens = s.input_tokens + row.input_tokens, output_tokens = s.output_tokens + row.output_tokens,

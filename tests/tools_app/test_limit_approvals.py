@@ -73,6 +73,7 @@ def test_a_turn_asks_at_its_limit_and_goes_on_with_as_much_again(settings):
         row = factories.reread(session)
         (wait,) = row.waiting_on
         assert (wait["kind"], wait["id"]) == ("limit", ids.encode("apr", approval.pk))
+        assert wait["since"].endswith("Z"), "a time as everywhere in the API"
         assert (approval.name, approval.tool_call_id, approval.rule) == ("limit", None, None)
         assert approval.arguments == {"limit": "turn.model_calls", "used": "2", "of": "2"}
         approvals.decide(approval=approval.pk, decision="allow", actor=ANN)
