@@ -60,6 +60,10 @@ _CODES = {
     "extra_forbidden": "unknown_field",
     "missing": "required",
     "literal_error": "not_allowed",
+    "enum": "not_allowed",
+    "int_parsing": "malformed",
+    "float_parsing": "malformed",
+    "bool_parsing": "malformed",
     "string_pattern_mismatch": "malformed",
     "dict_type": "wrong_type",
     "model_type": "wrong_type",
@@ -92,6 +96,9 @@ _MESSAGES = {
     "int_type": "must be an integer",
     "int_from_float": "must be an integer",
     "float_type": "must be a number",
+    "int_parsing": "must be an integer",
+    "float_parsing": "must be a number",
+    "bool_parsing": "must be true or false",
 }
 
 

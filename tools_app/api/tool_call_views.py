@@ -11,9 +11,7 @@ from sessions_app import content as contents
 from sessions_app.api.base import ApiView
 from sessions_app.api.openapi import operation, page_of
 from sessions_app.api.pagination import page
-from sessions_app.errors import NotFound
 from sessions_app.idempotency import Answer
-from sessions_app.models import Session
 from sessions_app.models.fields import ClockTimestamp
 from tools_app import claims, custom_tools, tool_calls
 from tools_app.api import tool_call_shapes as shapes
@@ -34,7 +32,6 @@ class ToolCallsView(ApiView):
         tag="tool calls",
         query=ToolCallsQuery,
         answers={200: page_of(shapes.ToolCallShape)},
-        errors=[404],
     )
     def get(self, request: Request) -> Response:
         """Newest first; with a `state` other than completed the oldest first, as work is done.
@@ -50,8 +47,6 @@ class ToolCallsView(ApiView):
         if query.name is not None:
             rows = rows.filter(name=query.name)
         if query.session is not None:
-            if not Session.objects.filter(pk=query.session, project_id=self.project).exists():
-                raise NotFound("no such session")
             rows = rows.filter(session_id=query.session)
         if query.claimed is not None:
             held = Q(state=ToolCallState.WAITING, claim_expires_at__gt=ClockTimestamp())

@@ -131,7 +131,7 @@ async def test_after_the_timeout_it_answers_with_the_session_as_it_is(api: Api, 
         ("for=idle&timeout=nan", "/timeout", "out_of_range"),
         ("for=idle&timeout=inf", "/timeout", "out_of_range"),
         ("for=idle&timeout=61", "/timeout", "out_of_range"),
-        ("for=idle&timeout=soon", "/timeout", "float_parsing"),
+        ("for=idle&timeout=soon", "/timeout", "malformed"),
         ("for=idle&until=1", "/until", "unknown_field"),
     ],
 )

@@ -133,7 +133,23 @@ def test_calls_of_one_session_are_listed(api: Api, other_api: Api, some: dict[st
     assert len(ok(api.get(f"/tool-calls?session={session}"))["data"]) == len(some)
     other = factories.session(config=factories.config(project=api.project))
     assert ok(api.get(f"/tool-calls?session={ids.encode('ses', other.pk)}"))["data"] == []
-    problem(other_api.get(f"/tool-calls?session={session}"), 404, "not_found")
+    assert ok(other_api.get(f"/tool-calls?session={session}"))["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "path", "code"),
+    [
+        ("state=done", "/state", "not_allowed"),
+        ("class=any", "/class", "not_allowed"),
+        ("claimed=perhaps", "/claimed", "malformed"),
+        ("limit=many", "/limit", "malformed"),
+        ("limit=0", "/limit", "out_of_range"),
+        ("turn=trn_1", "/turn", "unknown_field"),
+    ],
+)
+def test_a_list_that_nobody_can_give_is_refused(api: Api, query: str, path: str, code: str) -> None:
+    (error,) = problem(api.get(f"/tool-calls?{query}"), 400, "invalid")["errors"]
+    assert (error["path"], error["code"]) == (path, code)
 
 
 @pytest.mark.parametrize("query", ["state=waiting", ""])
