@@ -1,8 +1,8 @@
 """The tools of one model call (`sessions_app.tool_port.Toolkit`).
 
-What a config offers by itself never changes, so that part is made once for each document. What servers and the
-project's own tables offer is asked for when the call is about to be made, and the reply is read with the same
-toolkit: a call is judged by what the model was told.
+What a config offers by itself follows from its document alone, and takes a fraction of a millisecond, because
+schemas are compiled once for each text. What servers and the project's own tables offer is asked for when the
+call is about to be made, and the reply is read with the same toolkit: a call is judged by what the model was told.
 """
 
 from collections.abc import Mapping, Sequence
