@@ -4,6 +4,7 @@ The same services as everywhere, so the first answer counts. Whoever comes secon
 who was first and when (409); whoever comes too late can send what they wrote as a message instead (C95).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import UUID, uuid4
@@ -11,7 +12,7 @@ from uuid import UUID, uuid4
 from django.http import HttpRequest, HttpResponse
 
 from sessions_app import access, ids
-from sessions_app.console.pages import ConsolePage, toast
+from sessions_app.console.pages import ConsolePage
 from sessions_app.errors import Conflict, Invalid, NotFound
 from sessions_app.text import clean_text
 from tools_app import approvals, ask_user, questions
@@ -116,7 +117,7 @@ class Assign(Prompt):
         else:
             questions.assign(question=self.question(prompt).pk, assignee=assignee)
         words = "It is yours. Others can still answer it." if assignee else "It is nobody's."
-        return changed(HttpResponse(status=204), words)
+        return changed(words)
 
 
 class DecideMany(ConsolePage):
@@ -136,14 +137,17 @@ class DecideMany(ConsolePage):
         ]
         approvals.decide_all(decisions, actor=self.access.actor)
         verb = "allowed" if decision == "allow" else "denied"
-        return changed(HttpResponse(status=204), f"{len(wanted)} {verb}.")
+        return changed(f"{len(wanted)} {verb}.")
 
 
-def changed(answer: HttpResponse, words: str) -> HttpResponse:
-    """Says it, and has the inbox look again."""
-    answer = toast(answer, words)
-    answer.headers["HX-Trigger-After-Settle"] = "console:changed"
-    return answer
+def changed(words: str) -> HttpResponse:
+    """Says it, and has the inbox and the counts look again."""
+    events = {
+        "console:toast": {"text": words, "tone": "ok"},
+        "console:changed": True,
+        "console:waiting": True,
+    }
+    return HttpResponse(status=204, headers={"HX-Trigger": json.dumps(events)})
 
 
 def decoded(prefix: str, text: str) -> UUID:

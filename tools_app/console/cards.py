@@ -14,6 +14,7 @@ from sessions_app import ids
 from sessions_app.console import blocks
 from sessions_app.console.cards import Card
 from sessions_app.console.standing import Standing
+from sessions_app.console.template_tags import pretty
 from sessions_app.models import Entry, Session
 from tools_app.models import Approval, Question, ToolCall, ToolCallState, ToolClass
 
@@ -146,6 +147,7 @@ def _of_call(
         "name": call.name,
         "class_word": CLASSES.get(call.tool_class, call.tool_class),
         "standing": standing_of(call),
+        "arguments": arguments_of(call.arguments),
         "content": blocks.shown(call.content or (), files),
         "took": None if ended is None else (ended - began).total_seconds(),
         "approval": approval,
@@ -156,6 +158,18 @@ def _of_call(
         "told": told,
     }
     return Card(key=ids.encode("tcl", call.pk), template="console/tools/call.html", context=context)
+
+
+def arguments_of(arguments: Any) -> list[tuple[str, str]]:
+    """Arguments with text of several lines one by one, that text as it is and the others as JSON; else nothing."""
+    if not isinstance(arguments, dict):
+        return []
+    if not any(isinstance(value, str) and "\n" in value for value in arguments.values()):
+        return []
+    return [
+        (name, value if isinstance(value, str) and "\n" in value else pretty(value))
+        for name, value in arguments.items()
+    ]
 
 
 def standing_of(call: ToolCall) -> Standing:

@@ -175,3 +175,13 @@ def test_cards_cost_the_same_for_many_calls(browser: Client, session: Session) -
         )
     assert cost() == one
     assert one <= 8  # login, user, session, entries, approvals, questions, calls, queue
+
+
+def test_long_texts_among_arguments_are_read_as_text(browser: Client, session: Session) -> None:
+    """A command or a file to be written is judged by its lines, not by `\\n`."""
+    factories.open_turn(session)
+    arguments = {"path": "a.py", "text": 'print("<b>")\nprint(2)', "mode": 5}
+    write(session, reply(block(factories.approval(session, arguments=arguments).tool_call)))
+    page = body(browser.get(address(session)))
+    for shown in ("&quot;a.py&quot;", "print(&quot;&lt;b&gt;&quot;)\nprint(2)", ">5<"):
+        assert shown in page

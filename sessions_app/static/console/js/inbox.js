@@ -40,7 +40,33 @@
     form.querySelector("[data-deny]").click();
   });
 
-  // Marks outlive the list's renewals.
+  // The list is renewed while people work in it. Marks, what was written and chosen, and the place of the focus
+  // outlive that; fields are found again by their ids.
+  let written = [];
+  let at = -1;
+
+  function rows() { return [...document.querySelectorAll("#inbox [data-row]")]; }
+
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const list = event.detail.target;
+    if (list.id !== "inbox" && !list.closest?.("#inbox")) return;
+    at = rows().indexOf(current()?.querySelector("[data-row]"));
+    if (list.id !== "inbox") return;
+    written = [...list.querySelectorAll("form.decision :is(textarea, select)[id], form.answer :is(textarea, input)[id], #bulk-reason")]
+      .map((field) => [field.id, field.value, field.checked]);
+  });
+
+  function restore() {
+    for (const [id, value, checked] of written) {
+      const field = document.getElementById(id);
+      if (!field) continue;
+      if (field.type === "radio" || field.type === "checkbox") field.checked = checked;
+      else field.value = value;
+    }
+    written = [];
+    if (at >= 0 && document.activeElement === document.body) rows()[Math.min(at, rows().length - 1)]?.focus();
+  }
+
   function paint() {
     const bulk = document.getElementById("bulk");
     for (const box of document.querySelectorAll("[data-mark]")) box.checked = marked.has(box.value);
@@ -55,9 +81,10 @@
     if (event.target.checked) marked.add(event.target.value); else marked.delete(event.target.value);
     paint();
   });
-  function again() { htmx.trigger("#inbox", "console:refresh"); }
-  document.addEventListener("console:changed", again);
-  document.addEventListener("console:settled", paint);
-  document.addEventListener("htmx:afterSettle", paint);
+  document.addEventListener("console:changed", () => htmx.trigger("#inbox-list", "console:refresh"));
+  document.addEventListener("htmx:afterSettle", (event) => {
+    if (event.detail.target?.id === "inbox") restore();
+    paint();
+  });
   paint();
 })();

@@ -20,6 +20,7 @@
   let socket = null;
   let delay = FIRST;
   let retryAt = 0;
+  let misses = 0; // sockets that did not come about since the last one that did
   let asking = false;
   let wanted = false;
   let timer = 0;
@@ -184,6 +185,7 @@
   }
 
   function later() {
+    misses += 1;
     retryAt = Date.now() + delay;
     setTimeout(connect, delay);
     delay = Math.min(delay * 2, SLOWEST);
@@ -209,6 +211,7 @@
       }
       case "caught_up":
         delay = FIRST;
+        misses = 0;
         say("ok", "Live");
         root.dataset.live = "true";
         soon();
@@ -222,7 +225,8 @@
     if (!live) {
       delete root.dataset.live;
       const seconds = Math.ceil((retryAt - Date.now()) / 1000);
-      if (!failures) say("warn", retryAt && seconds > 0 ? `Reconnecting in ${seconds} s` : "Connecting");
+      const words = misses >= 3 ? "No live feed; looking every few seconds" : seconds > 0 ? `Reconnecting in ${seconds} s` : "Connecting";
+      if (!failures) say("warn", words);
     }
     const moves = document.getElementById("session-status")?.dataset.moving === "true";
     const every = live ? (moves ? LOOK : LOOK * 5) : POLL;
@@ -253,6 +257,10 @@
     if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || document.querySelector("dialog[open]")) return;
     if (event.key === "e") toggleEverything();
     else if (event.key === "m") { event.preventDefault(); document.getElementById("message").focus(); }
+  });
+  // The inspector opens at once, and not with the entry that it showed before.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-open='inspector']")) document.getElementById("inspected").replaceChildren();
   });
   // A menu closes once something in it was chosen.
   document.addEventListener("click", (event) => {
