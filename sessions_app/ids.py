@@ -61,6 +61,11 @@ def encode(prefix: str, value: uuid.UUID) -> str:
     )
 
 
+def pattern(prefix: str) -> str:
+    """What `decode` takes, as a regular expression for descriptions of the API."""
+    return f"^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{{_LENGTH - 1}}}$"
+
+
 def decode(prefix: str, text: str) -> uuid.UUID:
     """The UUID inside; raises `InvalidId` for another kind, a wrong length or a foreign character."""
     start = len(prefix) + 1

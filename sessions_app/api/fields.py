@@ -5,7 +5,6 @@ what they don't know, and mistakes come back with a JSON pointer.
 """
 
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar
 from uuid import UUID
@@ -32,7 +31,9 @@ class Query(Part):
     """Parameters that may stand more than once; their fields are lists."""
 
 
-def _reads(prefix: str) -> Callable[[Any], Any]:
+def reads_id(prefix: str) -> BeforeValidator:
+    """Ids of this kind come in as text, and as UUIDs from the path."""
+
     def read(value: Any) -> Any:
         if isinstance(value, UUID):
             return value
@@ -43,16 +44,16 @@ def _reads(prefix: str) -> Callable[[Any], Any]:
         except ids.InvalidId as error:
             raise PydanticCustomError("malformed", "{reason}", {"reason": str(error)}) from None
 
-    return read
+    return BeforeValidator(read)
 
 
-def _pattern(prefix: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": f"^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$"})
+def id_schema(prefix: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": ids.pattern(prefix)})
 
 
-SessionRef = Annotated[UUID, BeforeValidator(_reads("ses")), _pattern("ses")]
-InputRef = Annotated[UUID, BeforeValidator(_reads("inp")), _pattern("inp")]
-ConfigRef = Annotated[UUID, BeforeValidator(_reads("cfg")), _pattern("cfg")]
+SessionRef = Annotated[UUID, reads_id("ses"), id_schema("ses")]
+InputRef = Annotated[UUID, reads_id("inp"), id_schema("inp")]
+ConfigRef = Annotated[UUID, reads_id("cfg"), id_schema("cfg")]
 
 
 def _read_time(value: Any) -> Any:

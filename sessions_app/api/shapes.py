@@ -18,19 +18,20 @@ Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Money = Annotated[str, Field(description="USD, a decimal string", examples=["0.0123"])]
 
 
-def _id(prefix: str) -> Any:
-    return Field(pattern=f"^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$")
+def id_field(prefix: str) -> Any:
+    """An id of this kind, for a shape."""
+    return Field(pattern=ids.pattern(prefix))
 
 
-SessionId = Annotated[str, _id("ses")]
-EntryId = Annotated[str, _id("ent")]
-TurnId = Annotated[str, _id("trn")]
-InputId = Annotated[str, _id("inp")]
-ConfigId = Annotated[str, _id("cfg")]
-ProfileId = Annotated[str, _id("prf")]
-ArtifactId = Annotated[str, _id("art")]
-KeyId = Annotated[str, _id("key")]
-ProjectId = Annotated[str, _id("prj")]
+SessionId = Annotated[str, id_field("ses")]
+EntryId = Annotated[str, id_field("ent")]
+TurnId = Annotated[str, id_field("trn")]
+InputId = Annotated[str, id_field("inp")]
+ConfigId = Annotated[str, id_field("cfg")]
+ProfileId = Annotated[str, id_field("prf")]
+ArtifactId = Annotated[str, id_field("art")]
+KeyId = Annotated[str, id_field("key")]
+ProjectId = Annotated[str, id_field("prj")]
 
 
 class ErrorItem(TypedDict):

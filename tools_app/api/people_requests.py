@@ -1,38 +1,16 @@
 """Bodies and parameters of approvals and questions."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BeforeValidator, Field, StrictStr, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StrictStr
 
-from sessions_app import ids
-from sessions_app.api.fields import ActorRef, Body, SessionRef
+from sessions_app.api.fields import ActorRef, Body, SessionRef, id_schema, reads_id
 from sessions_app.api.pagination import PageQuery
 from tools_app.approvals import MAX_AT_ONCE, MAX_REASON
 
-
-def _reads(prefix: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if isinstance(value, UUID):
-            return value
-        if not isinstance(value, str):
-            raise PydanticCustomError("wrong_type", "must be a string")
-        try:
-            return ids.decode(prefix, value)
-        except ids.InvalidId as error:
-            raise PydanticCustomError("malformed", "{reason}", {"reason": str(error)}) from None
-
-    return read
-
-
-def _pattern(prefix: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": f"^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$"})
-
-
-ApprovalRef = Annotated[UUID, BeforeValidator(_reads("apr")), _pattern("apr")]
-QuestionRef = Annotated[UUID, BeforeValidator(_reads("qst")), _pattern("qst")]
+ApprovalRef = Annotated[UUID, reads_id("apr"), id_schema("apr")]
+QuestionRef = Annotated[UUID, reads_id("qst"), id_schema("qst")]
 Reason = Annotated[StrictStr, Field(max_length=MAX_REASON)]
 Assignee = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 

@@ -5,17 +5,12 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from pydantic import Field
 
 from sessions_app import ids
-from sessions_app.api.shapes import ActorShape, SessionId, Time, shape_of, time, time_or_none
+from sessions_app.api.shapes import ActorShape, SessionId, Time, id_field, shape_of, time, time_or_none
 from tools_app.models import Approval, Question
 
-
-def _id(prefix: str) -> Any:
-    return Field(pattern=f"^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$")
-
-
-ApprovalId = Annotated[str, _id("apr")]
-QuestionId = Annotated[str, _id("qst")]
-ToolCallId = Annotated[str, _id("tcl")]
+ApprovalId = Annotated[str, id_field("apr")]
+QuestionId = Annotated[str, id_field("qst")]
+ToolCallId = Annotated[str, id_field("tcl")]
 
 
 class ApprovalShape(TypedDict):

@@ -5,13 +5,20 @@ from typing import Annotated, Any, TypedDict
 from pydantic import Field
 
 from sessions_app import ids
-from sessions_app.api.shapes import ActorShape, ConfigId, SessionId, Time, shape_of, time, time_or_none
+from sessions_app.api.shapes import (
+    ActorShape,
+    ConfigId,
+    SessionId,
+    Time,
+    id_field,
+    shape_of,
+    time,
+    time_or_none,
+)
 from sessions_app.models import AgentConfig
 from tools_app.api.people_shapes import ApprovalId
 from tools_app.explanation import Explanation
 from tools_app.models import RememberedDecision
-
-REMEMBERED_ID = "^rem_[0-7][0-9a-hjkmnp-tv-z]{25}$"
 
 
 class RememberedShape(TypedDict):
@@ -21,7 +28,7 @@ class RememberedShape(TypedDict):
     equal `arguments`. `approval` is the decision that it was made with.
     """
 
-    id: Annotated[str, Field(pattern=REMEMBERED_ID)]
+    id: Annotated[str, id_field("rem")]
     decision: Annotated[str, Field(description="allow")]
     scope: Annotated[str, Field(description="session or always")]
     session: SessionId | None

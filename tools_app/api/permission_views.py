@@ -3,36 +3,25 @@
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import UUID
 
-from pydantic import BeforeValidator, Field, StrictStr, WithJsonSchema, model_validator
+from pydantic import Field, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from sessions_app import configs, ids
+from sessions_app import configs
 from sessions_app.api.base import ApiView
-from sessions_app.api.fields import Body, ConfigRef, Query, SessionRef
+from sessions_app.api.fields import Body, ConfigRef, Query, SessionRef, id_schema, reads_id
 from sessions_app.api.openapi import operation, page_of
 from sessions_app.api.pagination import PageQuery, page
 from sessions_app.errors import NotFound
 from sessions_app.models import AgentConfig, Session
 from tools_app import explanation, remembered
 from tools_app.api import permission_shapes as shapes
-from tools_app.api.permission_shapes import REMEMBERED_ID
 from tools_app.models import RememberedDecision
 
 _MAX_NAME = 200
 
-
-def _reads_id(value: Any) -> Any:
-    try:
-        return value if isinstance(value, UUID) else ids.decode("rem", str(value))
-    except ids.InvalidId as error:
-        raise PydanticCustomError("malformed", "{reason}", {"reason": str(error)}) from None
-
-
-RememberedRef = Annotated[
-    UUID, BeforeValidator(_reads_id), WithJsonSchema({"type": "string", "pattern": REMEMBERED_ID})
-]
+RememberedRef = Annotated[UUID, reads_id("rem"), id_schema("rem")]
 ToolName = Annotated[str, Field(min_length=1, max_length=_MAX_NAME)]
 
 
