@@ -16,10 +16,10 @@ CHECK_ENV := DATABASE_URL=postgresql://nobody@127.0.0.1:9/none
 CHECKS := check-style check-format check-types check-imports check-migrations check-openapi check-templates check-files
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-base demo run test check lock soak bench openapi format stop clean $(CHECKS)
+.PHONY: help setup setup-base demo run test check lock soak screenshots bench openapi format stop clean $(CHECKS)
 
 help:  ## list the tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv with all locked dependencies, also those of development
 	@$(SETUP) dev
@@ -42,6 +42,9 @@ check: setup  ## run every linter and drift check
 
 soak: setup  ## run 200 sessions over bad wires while workers are killed; ARGS="--seed 7 --sessions 20"
 	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) soak $(ARGS)
+
+screenshots: setup  ## take the pictures of the console in docs/images again
+	@$(PY) -m pytest -q tests/browser/screenshots.py
 
 bench: setup-base  ## measure recovery times, durable steps per second and the live feed
 	@$(STOP_AFTER); $(MANAGE) migrate --verbosity 0 && $(MANAGE) bench recovery && $(MANAGE) bench steps && $(MANAGE) bench feed

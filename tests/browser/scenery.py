@@ -238,6 +238,46 @@ def build(project: Project, workers: Workers) -> Scenery:
     return Scenery(refund=refund, replacement=replacement, digest=digest)
 
 
+def crowd(project: Project) -> None:
+    """More sessions beside those of `build`: one at work, one that waits for its provider, many that are done."""
+    done = [
+        ("Parcel stuck at the customs", "support", "C-3019"),
+        ("Invoice for the school order", "accounting", "B-1871"),
+        ("Which glaze is dishwasher safe?", "support", "A-9940"),
+        ("Restock the blue cups", "purchasing", "P-77"),
+        ("Address change before shipping", "support", "C-3102"),
+    ]
+    for name, team, order in done:
+        start(
+            project,
+            {"text": ANSWER},
+            text=f"{name}, please.",
+            name=name,
+            labels={"team": team, "order": order},
+            profile="orders",
+        )
+    start(
+        project,
+        {"error": {"status": 429, "retry_after": 600}},
+        text="Compare our prices with the last catalogue.",
+        name="Prices of the catalogue",
+        labels={"team": "purchasing"},
+        profile="digests",
+    )
+    rest = [row.pk for row in Session.objects.filter(project=project)]
+    at_work = start(
+        project,
+        {"text": ANSWER * 40, "tokens_per_second": 30},
+        text="Write the newsletter for December.",
+        name="Newsletter, December",
+        labels={"team": "marketing"},
+        profile="digests",
+    )
+    until(at_work, "running")
+    resting = {"idle", "waiting", "backing_off"}
+    eventually(lambda: all(row.status in resting for row in Session.objects.filter(pk__in=rest)), within=60)
+
+
 def spend(project: Project, session: Session) -> None:
     """Model calls of the last four weeks, of two models."""
     models = [
