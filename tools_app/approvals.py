@@ -137,7 +137,8 @@ def decide(
 ) -> Approval:
     """Allow or deny a call; allowed it goes on, denied it has its result, with the reason.
 
-    The first decision counts (H2): the same one again by the same person gives back what is stored. Raises
+    The first decision counts (H2): the same one again, `remember` included, by the same person gives back what is
+    stored. Raises
     `NotFound`, `Invalid`, `ApprovalDecided`, `ApprovalCancelled`, `ApprovalExpired`, `ArgumentsChanged`.
     """
     one = Decision(approval=approval, decision=decision, reason=reason, remember=remember)
@@ -216,7 +217,7 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
     row = found.row
     reason = clean_text(one.reason).strip()[:MAX_REASON] if one.reason else None
     state = ApprovalState.ALLOWED if one.decision == "allow" else ApprovalState.DENIED
-    _must_be_open(found, state=state, reason=reason or None, actor=actor)
+    _must_be_open(found, state=state, reason=reason or None, remember=one.remember, actor=actor)
     if row.state != ApprovalState.OPEN:
         return  # the same answer again
     if row.tool_call_id is None and one.remember != "no":
@@ -246,12 +247,15 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
     logger.info("approval.decided", session=str(row.session_id), approval=str(row.pk), state=state.value)
 
 
-def _must_be_open(found: _Found, *, state: ApprovalState, reason: str | None, actor: Actor) -> None:
+def _must_be_open(
+    found: _Found, *, state: ApprovalState, reason: str | None, remember: Remember, actor: Actor
+) -> None:
     """Raises unless the approval is open, or was decided just so by the same person."""
     row = found.row
     match row.state:
         case ApprovalState.ALLOWED | ApprovalState.DENIED:
-            if row.state == state and row.reason == reason and same_person(row.decided_by, actor):
+            is_same = row.state == state and row.reason == reason and same_person(row.decided_by, actor)
+            if is_same and remembered.scope_taken_with(row.pk) == remember:
                 return
             who = by_whom(row.decided_by, row.decided_at)
             raise ApprovalDecided(f"this was {row.state} by {who}", current=row)

@@ -68,6 +68,14 @@ def remember(
     return row
 
 
+def scope_taken_with(approval: UUID) -> Literal["no", "session", "always"]:
+    """What was remembered with a decision, whatever became of it since."""
+    row = RememberedDecision.objects.filter(approval_id=approval).first()
+    if row is None:
+        return "no"
+    return "always" if row.session_id is None else "session"
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A call that a rule, with this pattern or without one, asks about."""

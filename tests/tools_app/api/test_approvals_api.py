@@ -8,7 +8,7 @@ from sessions_app import control, ids
 from sessions_app.models import Entry, Session
 from tests import factories
 from tests.sessions_app.api.conftest import Api, problem
-from tools_app.models import Approval
+from tools_app.models import Approval, RememberedDecision
 
 pytestmark = pytest.mark.django_db
 
@@ -119,6 +119,19 @@ def test_the_same_decision_by_the_same_person_again_is_the_stored_one(api: Api, 
     again = api.post(f"/approvals/{named(approval)}/decision", DENIED)
     assert (again.status_code, again.json()) == (200, first.json())
     assert Entry.objects.count() == before
+
+
+@pytest.mark.parametrize("remember", ["no", "session", "always"])
+def test_what_is_remembered_is_part_of_a_decision(api: Api, approval: Approval, remember: str) -> None:
+    """H2, T7: nobody is told that a decision is remembered where it is not, or for longer than it is."""
+    path = f"/approvals/{named(approval)}/decision"
+    first = api.post(path, {"decision": "allow", "remember": remember})
+    before = (Entry.objects.count(), RememberedDecision.objects.count())
+    for other in {"no", "session", "always"} - {remember}:
+        problem(api.post(path, {"decision": "allow", "remember": other}), 409, "approval_decided")
+    again = api.post(path, {"decision": "allow", "remember": remember})
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert (Entry.objects.count(), RememberedDecision.objects.count()) == before
 
 
 @pytest.mark.parametrize(
