@@ -304,7 +304,7 @@ class TenureSettings:
 
 FIELDS = {field.name: field for field in dataclasses.fields(TenureSettings)}
 # Read by other parts of the project, not by this table.
-_KNOWN_ELSEWHERE = {"TENURE_TEST_DATABASE"}
+_KNOWN_ELSEWHERE = {"TENURE_TEST_CHROMIUM", "TENURE_TEST_DATABASE"}
 
 
 def load(environ: Mapping[str, str], *, root: Path) -> TenureSettings:
