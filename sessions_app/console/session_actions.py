@@ -12,13 +12,14 @@ from sessions_app import access, content, control, idempotency, ids, inputs, rew
 from sessions_app.console.pages import ConsolePage, toast
 from sessions_app.console.session_page import SessionDoor, address_of
 from sessions_app.entry_kinds import Actor
-from sessions_app.errors import Invalid, NotFound
-from sessions_app.idempotency import Answer
+from sessions_app.errors import Conflict, Invalid, NotFound
+from sessions_app.idempotency import Answer, IdempotencyConflict
 from sessions_app.models import Delivery, Input, InputState, Session
 from sessions_app.session_service import Fork
 from sessions_app.text import clean_text
 
 MAX_FILES = 20
+SAID_BEFORE = "What you sent before has arrived after all. Send again to say this too."
 
 
 class Speak(SessionDoor):
@@ -44,13 +45,16 @@ class Speak(SessionDoor):
 
         key = request.POST.get("key", "")
         if key:
-            idempotency.once(
-                holder=self.access.holder,
-                operation=f"console {request.path}",
-                key=key,
-                request=idempotency.fingerprint(blocks, delivery.value, cancel_open),
-                effect=effect,
-            )
+            try:
+                idempotency.once(
+                    holder=self.access.holder,
+                    operation=f"console {request.path}",
+                    key=key,
+                    request=idempotency.fingerprint(blocks, delivery.value, cancel_open),
+                    effect=effect,
+                )
+            except IdempotencyConflict:
+                raise Conflict(SAID_BEFORE) from None
         else:
             effect()
         return self.done(row)

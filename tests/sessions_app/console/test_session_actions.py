@@ -44,6 +44,7 @@ def test_a_message_whose_answer_was_lost_is_not_said_twice(browser: Client, sess
         assert answer.status_code == 204
     other = browser.post(address(session, "inputs"), {"text": "other", "key": "k1"}, headers=HTMX)
     assert other.status_code == 409
+    assert "has arrived after all" in other["HX-Trigger"]
     assert queue(session) == [("once", "queued")]
 
 

@@ -35,12 +35,14 @@
     }
   });
   form.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.elt !== form || !event.detail.successful) return;
+    if (event.detail.elt !== form) return;
+    // An answer, whatever it says, settles what became of this key; only without one it is the same message again.
+    if (event.detail.xhr.status) form.elements.key.value = newKey();
+    if (!event.detail.successful) return;
     text.value = "";
     try { sessionStorage.removeItem(DRAFT); } catch { /* as above */ }
     attached.replaceChildren();
     form.elements.cancel_open.checked = false;
-    form.elements.key.value = newKey();
     text.focus();
   });
 
