@@ -15,16 +15,24 @@ Reason = Annotated[StrictStr, Field(max_length=MAX_REASON)]
 Assignee = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
 
-class ApprovalsQuery(PageQuery):
+class PromptsQuery(PageQuery):
+    """What the lists of approvals and questions are filtered by, beside their states."""
+
+    session: SessionRef | None = None
+    assignee: Annotated[str, Field(max_length=200)] | None = None
+
+    def lookups(self) -> dict[str, Any]:
+        """As Django filters by it."""
+        given = {"session_id": self.session, "assignee": self.assignee, "state": getattr(self, "state", None)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class ApprovalsQuery(PromptsQuery):
     state: Literal["open", "allowed", "denied", "cancelled", "expired"] | None = None
-    session: SessionRef | None = None
-    assignee: Annotated[str, Field(max_length=200)] | None = None
 
 
-class QuestionsQuery(PageQuery):
+class QuestionsQuery(PromptsQuery):
     state: Literal["open", "answered", "cancelled", "expired"] | None = None
-    session: SessionRef | None = None
-    assignee: Annotated[str, Field(max_length=200)] | None = None
 
 
 class Decide(Body):

@@ -27,14 +27,7 @@ class QuestionsView(ApiView):
     def get(self, request: Request) -> Response:
         """Newest first, of the whole project. `state=open` lists what waits for people."""
         query = self.query(QuestionsQuery)
-        wanted = {
-            "state": query.state,
-            "session_id": query.session,
-            "assignee": query.assignee,
-        }
-        rows = Question.objects.filter(
-            project_id=self.project, **{name: value for name, value in wanted.items() if value is not None}
-        )
+        rows = Question.objects.filter(project_id=self.project, **query.lookups())
         return Response(page(rows, query, shapes.question, name="questions"))
 
 
