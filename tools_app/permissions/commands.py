@@ -29,14 +29,20 @@ _IFS = re.compile(r"\$IFS(?![A-Za-z0-9_])|\$\{IFS[^}]*\}")
 _QUOTES = str.maketrans("", "", "'\"\\")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _KEYWORDS = frozenset({"!", "{", "if", "then", "else", "elif", "do", "while", "until", "time", "coproc"})
+_BEHIND_TIME = frozenset({"-p", "--"})
 _TESTS = frozenset({"[", "[["})
-_UNKNOWN_NAME = re.compile(r"[$*?\[{~]")
+_UNKNOWN_NAME = re.compile(r"[$*?\[{~`]")
+_REDIRECTIONS = re.compile(r"[<>]+[&|]?|&>+")
+_BEFORE_A_FILE = re.compile(r"[<>][&|]?$")
 
 # Programs that run what they are given as arguments, or text in them.
 _NAMES = """
-ash bash builtin busybox chroot chrt command csh dash doas docker env eval exec find fish flock function
-ionice ksh nice nohup nsenter parallel pkexec podman runuser script setsid sh source ssh stdbuf strace su sudo
-systemd-run taskset tcsh time timeout tmux trap unshare watch xargs zsh .
+ash bash builtin busybox chroot chrt command csh dash dbus-run-session doas docker dumb-init entr
+env eval exec fakeroot faketime find fish flock function gosu ionice ksh linux32 linux64 ltrace mksh
+nice nohup nsenter numactl parallel perf pkexec podman prlimit proot rbash rlwrap runuser script
+setarch setpriv setsid sh source ssh ssh-agent sshpass start-stop-daemon stdbuf strace su su-exec
+sudo systemd-run taskset tcsh time timeout tini tmux toybox trap unbuffer unshare valgrind watch
+xargs xvfb-run yash zsh .
 """
 _RUNNERS = frozenset(_NAMES.split())
 
@@ -144,17 +150,67 @@ def _commands(text: str) -> Iterable[tuple[str, ...]]:
     """The words of everything that could be a command of its own, without quotes."""
     found: dict[tuple[str, ...], None] = {}
     for reading in dict.fromkeys((text, text.replace("\\\n", ""))):
-        pieces = _SEPARATOR.split(_IFS.sub(" ", reading))
-        for index in range(0, len(pieces), 2):
-            words = _loose(pieces[index])
-            starts = [words]
-            if index and pieces[index - 1] in "<>":
-                starts.append(words[1:])  # behind the name of a redirection's file
-            for start in starts:
-                command = _without_prefixes(start)
-                if command:
-                    found[command] = None
+        readable = _IFS.sub(" ", reading)
+        for words in (*_in_pieces(readable), *_in_tokens(readable)):
+            command = _without_prefixes(words)
+            if command:
+                found[command] = None
     return found
+
+
+def _in_pieces(text: str) -> Iterable[tuple[str, ...]]:
+    """Between separators, whether or not they stand in quotes; what stands there may be for another shell."""
+    pieces = _SEPARATOR.split(text)
+    is_open = False
+    for index in range(0, len(pieces), 2):
+        before = pieces[index - 1] if index else ""
+        if before == "`" and not pieces[index - 2].endswith("\\"):
+            is_open = not is_open
+            if is_open and _names_with(pieces[index - 2]):
+                yield ("`",)
+        for words in dict.fromkeys((_loose(pieces[index]), _unquoted(pieces[index]))):
+            yield words
+            if before in {"<", ">"} or (
+                index > 2 and _BEFORE_A_FILE.search("".join(pieces[index - 3 : index]))
+            ):
+                yield words[1:]  # behind the name of a redirection's file
+
+
+def _names_with(text: str) -> bool:
+    """Whether what a substitution behind this text gives is the name of a command, or part of one."""
+    words = _without_prefixes(_loose(text))
+    return not words if not text or text[-1].isspace() else len(words) == 1
+
+
+def _in_tokens(text: str) -> Iterable[tuple[str, ...]]:
+    """As a shell reads it: what stands in quotes separates nothing, so in `A="b; c" rm` it is rm that runs."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&`()<>\n\r\v\f")
+    lexer.whitespace = " \t"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: list[str] = []
+    is_file = False
+    try:
+        for token in lexer:
+            if not token or not set(token) <= set(lexer.punctuation_chars):
+                if not is_file:
+                    words.append(token.translate(_QUOTES))
+                is_file = False
+                continue
+            is_file = _BEFORE_A_FILE.search(token) is not None
+            if not _REDIRECTIONS.fullmatch(token):
+                yield tuple(words)
+                words = []
+            elif words and words[-1].isdecimal():
+                words.pop()  # the number of what is redirected
+    except ValueError:
+        pass  # a quotation without an end: no shell runs this
+    yield tuple(words)
+
+
+def _unquoted(text: str) -> tuple[str, ...]:
+    words = (word.translate(_QUOTES) for word in _split(text))
+    return tuple(word for word in words if word)
 
 
 def _loose(text: str) -> tuple[str, ...]:
@@ -164,7 +220,12 @@ def _loose(text: str) -> tuple[str, ...]:
 
 def _without_prefixes(words: tuple[str, ...]) -> tuple[str, ...]:
     start = 0
-    while start < len(words) and (words[start] in _KEYWORDS or _ASSIGNMENT.match(words[start])):
+    while start < len(words):
+        before = words[start - 1] if start else ""
+        is_name = before == "coproc" and words[start + 1 : start + 2] and words[start + 1] in _KEYWORDS
+        is_option = before in _BEHIND_TIME | {"time"} and words[start] in _BEHIND_TIME
+        if not (words[start] in _KEYWORDS or is_name or is_option or _ASSIGNMENT.match(words[start])):
+            break
         start += 1
     return words[start:]
 

@@ -148,6 +148,20 @@ def test_a_rule_without_conditions_allows_every_command():
         "busybox rm x",
         ">out rm x",
         "2>/dev/null rm x",
+        "2>&1 rm x",
+        ">|out rm x",
+        "> 'a file; of it' rm x",
+        "A='1 2' rm x",
+        "A='1; 2' rm x",
+        "A=x\\ y rm x",
+        "ls && A='x|y' 2>&1 B=1 rm x",
+        "time -p rm x",
+        "time -p -- rm x",
+        "coproc X { rm x; }",
+        "setpriv --no-new-privs rm x",
+        "toybox rm x",
+        "`echo rm` x",
+        "r`echo m` x",
         "rm$IFS-rf$IFS/",
         "rm${IFS}x",
         "$X x",
@@ -167,7 +181,19 @@ def test_a_deny_and_an_ask_see_every_command_that_is_written_down(command, decis
 
 
 @pytest.mark.parametrize(
-    "command", ["git rm x", "echo rm", "rmdir x", "cat rm.txt", "ls rm", "git commit -m 'rm x'", "[ -f rm ]"]
+    "command",
+    [
+        "git rm x",
+        "echo rm",
+        "rmdir x",
+        "cat rm.txt",
+        "ls rm",
+        "git commit -m 'rm x'",
+        "[ -f rm ]",
+        "ls 2>&1",
+        "time ls",
+        "echo `date`",
+    ],
 )
 def test_a_deny_leaves_commands_alone_that_only_name_it(command):
     """T7"""
