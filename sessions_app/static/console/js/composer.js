@@ -36,8 +36,8 @@
   });
   form.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.elt !== form) return;
-    // An answer, whatever it says, settles what became of this key; only without one it is the same message again.
-    if (event.detail.xhr.status) form.elements.key.value = newKey();
+    // Without an answer, or with a failure on its way, the next try may be the same message again: it keeps its key.
+    if (event.detail.successful || event.detail.xhr.status === 409) form.elements.key.value = newKey();
     if (!event.detail.successful) return;
     text.value = "";
     try { sessionStorage.removeItem(DRAFT); } catch { /* as above */ }
