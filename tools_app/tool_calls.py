@@ -24,6 +24,7 @@ import psycopg
 import psycopg.errors
 from django.db import connection, transaction
 from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from sessions_app import children, ids, wakeups
 from sessions_app.database import dumps
@@ -205,18 +206,23 @@ def read(*, project: UUID, tool_call: UUID) -> ToolCall:
     return row
 
 
+# A call that was allowed waits for its answer only from then on.
+_SINCE = Coalesce("question__created_at", "approval__decided_at", "created_at")
+
+
 def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
     """For the due time; one query for any number of sessions. Those without open calls are missing."""
     rows = (
         ToolCall.objects.filter(session_id__in=list(session_ids))
         .exclude(**_DONE)
+        .annotate(since=_SINCE)
         .order_by("session_id", "message_seq", "position")
         .values_list(
             "session_id",
             "id",
             "state",
             "deadline",
-            "created_at",
+            "since",
             "tool_class",
             "approval__id",
             "question__id",
@@ -226,7 +232,7 @@ def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
     open_rows = list(rows)
     busy = children.at_work({UUID(child) for *_, wanted in open_rows for child in wanted or ()})
     found: dict[UUID, CallFacts] = {}
-    for session, call, state, deadline, created_at, tool_class, approval, question, wanted in open_rows:
+    for session, call, state, deadline, since, tool_class, approval, question, wanted in open_rows:
         before = found.get(session, CallFacts())
         found[session] = CallFacts(
             open_calls=before.open_calls + 1,
@@ -236,7 +242,7 @@ def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
             + _awaiting(
                 state,
                 _Whom(call, tool_class, approval, question, [UUID(child) for child in wanted or ()]),
-                created_at,
+                since,
                 busy,
             ),
         )

@@ -1,5 +1,6 @@
 """An agent that waits for people, with a real worker in this process: approvals and questions, asked and answered."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,9 @@ def test_a_question_that_needs_an_approval_is_put_once_it_is_allowed(settings: A
         rested(session)
         assert not Question.objects.exists()
         approvals.decide(approval=Approval.objects.get().pk, decision="allow", actor=ACTOR)
-        assert [item["kind"] for item in rested(session).waiting_on] == ["question"]
+        (wait,) = rested(session).waiting_on
+        assert wait["kind"] == "question"
+        assert datetime.fromisoformat(wait["since"]) == Question.objects.get().created_at
         questions.answer(question=Question.objects.get().pk, answers=[{"options": [0]}], actor=ACTOR)
         assert rested(session).status == "idle"
     assert agents.said(session) == ["Red."]
