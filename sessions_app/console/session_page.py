@@ -80,19 +80,29 @@ class SessionPage(SessionDoor):
         row = self.found(session, remember=True)
         shown = timeline.newest(row)
         context = {"timeline": shown, "key": str(uuid4()), **parts(row)}
+        if row.forked_from_id is not None and not shown.has_earlier:
+            context["inherited"] = timeline.inherited(row)
         return self.page("console/session/page.html", context)
 
 
 class Entries(SessionDoor):
     def get(self, request: HttpRequest, session: str) -> HttpResponse:
-        """With `after` what came behind an entry, and everything around it; with `before` a page of history."""
+        """With `after` what came behind an entry, and everything around it; with `before` a page of history.
+
+        With `inherited` a page of what a fork took over, up to this place on its branch.
+        """
         row = self.found(session)
+        until = _number(request.GET.get("inherited"))
+        if until is not None:
+            earlier = timeline.inherited(row, until=until)
+            return self.fragment("console/session/entries.html", {"timeline": earlier, "session": row})
         before, after = _number(request.GET.get("before")), _number(request.GET.get("after"))
         if before is not None:
-            return self.fragment(
-                "console/session/entries.html",
-                {"timeline": timeline.newest(row, before=before), "session": row},
-            )
+            earlier = timeline.newest(row, before=before)
+            context = {"timeline": earlier, "session": row}
+            if row.forked_from_id is not None and not earlier.has_earlier:
+                context["inherited"] = timeline.inherited(row)
+            return self.fragment("console/session/entries.html", context)
         shown = timeline.since(row, after=after or 0)
         return self.fragment("console/session/since.html", {"timeline": shown, **parts(row)})
 

@@ -5,7 +5,7 @@ place in which something that a model said becomes HTML.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sessions_app import branches
@@ -38,6 +38,7 @@ class Item:
     line: Line | None = None
     card: Card | None = None
     is_left: bool = False  # a rewind left it behind
+    is_inherited: bool = False  # of the session that this one was forked from
 
     @property
     def kind(self) -> str:
@@ -55,6 +56,11 @@ class Timeline:
     has_earlier: bool
     has_more: bool
     left: list[tuple[int, int]]
+    is_inherited: bool = False  # first and last are then places on the branch, not seqs
+
+    @property
+    def before_first(self) -> int:
+        return self.first - 1
 
     @property
     def left_text(self) -> str:
@@ -70,6 +76,28 @@ def newest(session: Session, *, before: int | None = None) -> Timeline:
     found = list(rows.order_by("-seq")[:PAGE])
     found.reverse()
     return _timeline(session, found, after=0)
+
+
+def inherited(session: Session, *, until: int | None = None) -> Timeline:
+    """The last page of what a fork took over, or what ends at a place of its branch. To be read, not acted on."""
+    segments = [part for part in branches.of_session(session.pk) if part.session != session.pk]
+    last = branches.length(segments)
+    if until is not None:
+        last = min(last, until)
+    rows = branches.between(segments, last - PAGE, last) if last > 0 else []
+    files = blocks.files_in((content_of(row) for _, row in rows), project=session.project_id)
+    items = [replace(_item(row, {}, files, (), set()), is_inherited=True) for _, row in rows]
+    first = rows[0][0] if rows else 1
+    return Timeline(
+        items=items,
+        loose=[],
+        first=first,
+        last=last,
+        has_earlier=first > 1,
+        has_more=False,
+        left=[],
+        is_inherited=True,
+    )
 
 
 def since(session: Session, *, after: int) -> Timeline:

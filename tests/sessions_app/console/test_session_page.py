@@ -277,3 +277,25 @@ def test_the_page_says_what_can_be_done(browser: Client, config: AgentConfig) ->
     page = body(browser.get(address(archived)))
     assert 'id="restore"' in page
     assert 'data-status="archived"' in page
+
+
+def test_a_fork_shows_what_it_took_over_and_nothing_else(
+    browser: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To be read: one can fork from there, but not rewind to it."""
+    monkeypatch.setattr(timeline, "PAGE", 3)
+    write(session, *(said(f"number {number}") for number in range(1, 8)))
+    fork = factories.session(config=session.config, forked_from=session, forked_from_seq=5)
+    write(fork, ("session_created", {"forked_from": {"session": "", "seq": 5}}), said("its own"))
+    page = body(browser.get(address(fork)))
+    assert shown(page) == [1, 2]
+    above = ids.encode("ses", session.pk)
+    assert re.findall(rf'id="entry-{above}-(\d+)"', page) == ["3", "4", "5"]
+    assert "number 6" not in page
+    assert page.count(f'hx-post="{address(session, "/fork")}"') == 3
+    assert f'hx-post="{address(session, "/rewind")}"' not in page
+    earlier = body(browser.get(address(fork, "/entries"), {"inherited": "2"}, headers=HTMX))
+    assert re.findall(rf'id="entry-{above}-(\d+)"', earlier) == ["1", "2"]
+    assert 'id="earlier"' not in earlier
+    since = body(browser.get(address(fork, "/entries"), {"after": "2"}, headers=HTMX))
+    assert "number" not in since.partition("data-parts")[0]
