@@ -24,6 +24,7 @@ from sessions_app.text import clean_text
 from sessions_app.tool_port import Blocks, Call, MoreSessions, ToolContext, ToolOutcome
 from tools_app import (
     approvals,
+    call_facts,
     child_waits,
     http_tools,
     keeping,
@@ -51,12 +52,12 @@ class Runtime:
     recall = staticmethod(remembered.recall)
     start_calls = staticmethod(tool_calls.start_calls)
     complete_calls = staticmethod(tool_calls.complete_calls)
-    open_calls = staticmethod(tool_calls.open_calls)
-    facts = staticmethod(tool_calls.facts)
+    open_calls = staticmethod(call_facts.open_calls)
+    facts = staticmethod(call_facts.facts)
     settle = staticmethod(tool_calls.settle)
     close = staticmethod(prompts.close)
     expire = staticmethod(prompts.expire)
-    undue_sql = staticmethod(tool_calls.undue_sql)
+    undue_sql = staticmethod(call_facts.undue_sql)
     child_ended = staticmethod(child_waits.child_ended)
     ask_about_limits = staticmethod(approvals.ask_about_limits)
     close_limit = staticmethod(prompts.close_limit)

@@ -1,4 +1,4 @@
-"""The only module that moves a tool call's state (T1), and what others may know of open calls.
+"""The only module that moves a tool call's state (T1). What the engine knows of open calls is in `call_facts`.
 
 Two kinds of functions. `insert_calls`, `start_calls` and `complete_calls` belong to the step commit: one
 statement for any number of rows of any number of sessions that its transaction has locked, sent in a
@@ -13,25 +13,25 @@ moves a call with `allow`, `complete_unapproved` and `complete_waiting`, what a 
 two together.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from datetime import timedelta
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
 import psycopg.errors
 from django.db import connection, transaction
 from django.db.models import BooleanField, ExpressionWrapper, F, Q, QuerySet
-from django.db.models.functions import Coalesce
 
-from sessions_app import children, ids, wakeups
+from sessions_app import ids, wakeups
 from sessions_app.database import dumps
 from sessions_app.entry_kinds import Actor
 from sessions_app.errors import Conflict, NotFound
 from sessions_app.models.fields import ClockTimestamp
-from sessions_app.tool_port import INTERRUPTED, Blocks, Call, CallFacts, Completed, Settled, ToolOutcome
+from sessions_app.tool_port import INTERRUPTED, Blocks, Call, Completed, Settled, ToolOutcome
+from tools_app.call_facts import in_order
 from tools_app.models import Outcome, ToolCall, ToolCallState, ToolClass
 
 # --- the step commit's statements ------------------------------------------------------------------------
@@ -158,38 +158,6 @@ def _conflicts(calls: Iterable[UUID]) -> Iterator[None]:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def open_calls(session_ids: Iterable[UUID]) -> dict[UUID, list[Call]]:
-    """Calls without a result, by session, in call order."""
-    found: dict[UUID, list[Call]] = {}
-    for call in _read(ToolCall.objects.filter(session_id__in=list(session_ids)).exclude(**_DONE)):
-        found.setdefault(call.session, []).append(call)
-    return found
-
-
-_DONE = {"state": ToolCallState.COMPLETED}
-_FIELDS = (
-    "id",
-    "session_id",
-    "turn_id",
-    "call_id",
-    "name",
-    "tool_class",
-    "rerun_safe",
-    "arguments",
-    "position",
-    "state",
-    "config_id",
-    "time_limit",
-)
-
-
-def _read(rows: QuerySet[ToolCall]) -> Iterator[Call]:
-    """Calls as the engine holds them."""
-    names = ("id", "session", "turn", *_FIELDS[3:-2], "config", "time_limit")
-    for values in rows.order_by("session_id", "message_seq", "position").values_list(*_FIELDS):
-        yield Call(**dict(zip(names, values, strict=True)))
-
-
 def rows() -> QuerySet[ToolCall]:
     """Calls as the API shows them, with `claim_holds`: whether somebody is at one right now."""
     holds = Q(state=ToolCallState.WAITING, claim_expires_at__gt=ClockTimestamp())
@@ -206,88 +174,6 @@ def read(*, project: UUID, tool_call: UUID) -> ToolCall:
     return row
 
 
-# A call that was allowed waits for its answer only from then on.
-_SINCE = Coalesce("question__created_at", "approval__decided_at", "created_at")
-
-
-def facts(session_ids: Iterable[UUID]) -> dict[UUID, CallFacts]:
-    """For the due time; one query for any number of sessions. Those without open calls are missing."""
-    rows = (
-        ToolCall.objects.filter(session_id__in=list(session_ids))
-        .exclude(**_DONE)
-        .annotate(since=_SINCE)
-        .order_by("session_id", "message_seq", "position")
-        .values_list(
-            "session_id",
-            "id",
-            "state",
-            "deadline",
-            "since",
-            "tool_class",
-            "approval__id",
-            "question__id",
-            "child_wait__children",
-        )
-    )
-    open_rows = list(rows)
-    busy = children.at_work({UUID(child) for *_, wanted in open_rows for child in wanted or ()})
-    found: dict[UUID, CallFacts] = {}
-    for session, call, state, deadline, since, tool_class, approval, question, wanted in open_rows:
-        before = found.get(session, CallFacts())
-        found[session] = CallFacts(
-            open_calls=before.open_calls + 1,
-            ready=before.ready or state == ToolCallState.READY,
-            deadline=min(filter(None, (before.deadline, deadline)), default=None),
-            awaiting=before.awaiting
-            + _awaiting(
-                state,
-                _Whom(call, tool_class, approval, question, [UUID(child) for child in wanted or ()]),
-                since,
-                busy,
-            ),
-        )
-    return found
-
-
-class _Whom(NamedTuple):
-    """What an open call may wait for."""
-
-    call: UUID
-    tool_class: str
-    approval: UUID | None
-    question: UUID | None
-    children: list[UUID]
-
-
-def _awaiting(state: str, whom: _Whom, since: datetime, busy: Collection[UUID]) -> tuple[dict[str, str], ...]:
-    """Whom an open call waits for, as `waiting_on` shows it; nobody, where it is ready or running."""
-    if state == ToolCallState.AWAITING_APPROVAL and whom.approval is not None:
-        named = [("approval", ids.encode("apr", whom.approval))]
-    elif state == ToolCallState.WAITING and whom.tool_class == ToolClass.HUMAN and whom.question is not None:
-        named = [("question", ids.encode("qst", whom.question))]
-    elif state == ToolCallState.WAITING and whom.children:
-        named = [("child", ids.encode("ses", child)) for child in whom.children if child in busy]
-    elif state in {ToolCallState.WAITING, ToolCallState.AWAITING_APPROVAL}:
-        named = [("tool", ids.encode("tcl", whom.call))]
-    else:
-        return ()
-    at = since.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return tuple({"kind": kind, "id": id_, "since": at} for kind, id_ in named)
-
-
-def undue_sql() -> str:
-    """The sessions that have work by this app's table: ready calls and past deadlines (S11, S12).
-
-    Both halves read a partial index that holds nothing else. The clock stands in a subquery because a
-    volatile function can't be an index condition.
-    """
-    return (
-        "SELECT session_id FROM tools_app_toolcall WHERE state = 'ready' UNION "
-        "SELECT session_id FROM tools_app_toolcall "
-        "WHERE state <> 'completed' AND deadline <= (SELECT clock_timestamp())"
-    )
-
-
 # --- the ends that others bring about --------------------------------------------------------------------
 
 _AFTER = {
@@ -300,7 +186,7 @@ _AFTER = {
 
 def settle(session_id: UUID, *, attempt: int) -> Settled:
     """The lease of `attempt` ended: its running calls are interrupted, or ready again if rerun_safe (T4)."""
-    running = _read(_open(session_id).filter(state=ToolCallState.RUNNING, attempt__lte=attempt))
+    running = in_order(_open(session_id).filter(state=ToolCallState.RUNNING, attempt__lte=attempt))
     settled = Settled()
     result = ToolOutcome(Outcome.INTERRUPTED.value, _text(INTERRUPTED))
     for call in running:
@@ -332,7 +218,7 @@ def close(session_id: UUID, *, reason: str, only: Literal["open_prompts"] | None
     if only == "open_prompts":
         asks = Q(state=ToolCallState.WAITING, tool_class=ToolClass.HUMAN)
         rows = rows.filter(asks | Q(state=ToolCallState.AWAITING_APPROVAL))
-    calls = _read(rows)
+    calls = in_order(rows)
     return _complete(
         session_id, Settled([(call, results.get(ToolCallState(call.state), not_run)) for call in calls])
     )
@@ -346,7 +232,7 @@ EXPIRED = (
 def expire(session_id: UUID) -> Settled:
     """Complete the calls that waited for longer than their deadline (S12); silence is no consent (H4)."""
     states = [ToolCallState.WAITING, ToolCallState.AWAITING_APPROVAL]
-    late = _read(_open(session_id).filter(state__in=states, deadline__lte=ClockTimestamp()))
+    late = in_order(_open(session_id).filter(state__in=states, deadline__lte=ClockTimestamp()))
     return _complete(session_id, Settled([(call, _too_late(call)) for call in late]))
 
 
@@ -444,7 +330,7 @@ def has_expired(row: ToolCall) -> bool:
 
 def one(call_id: UUID) -> Call:
     """A call as the engine holds it."""
-    return next(_read(ToolCall.objects.filter(pk=call_id)))
+    return next(in_order(ToolCall.objects.filter(pk=call_id)))
 
 
 def _complete_one(call_id: UUID, from_state: ToolCallState, result: ToolOutcome) -> Call:
@@ -471,7 +357,7 @@ def _move(call_id: UUID, from_state: ToolCallState, **columns: Any) -> None:
 def _open(session_id: UUID) -> QuerySet[ToolCall]:
     if not connection.in_atomic_block:
         raise RuntimeError("tool calls are settled in the transaction that holds the session's lock")
-    return ToolCall.objects.filter(session_id=session_id).exclude(**_DONE)
+    return ToolCall.objects.filter(session_id=session_id).exclude(state=ToolCallState.COMPLETED)
 
 
 def _complete(session_id: UUID, settled: Settled) -> Settled:

@@ -12,7 +12,7 @@ from sessions_app.tool_port import ToolContext
 from tests import factories
 from tests.sessions_app.engine.in_process import working
 from tests.staging import Contender, eventually, holding, wait_until_blocked
-from tools_app import approvals, tool_calls
+from tools_app import approvals, call_facts
 from tools_app.child_waits import shown
 from tools_app.models import Approval, ChildWait, ToolCall, ToolCallState, ToolClass
 
@@ -332,7 +332,7 @@ def test_a_wait_shows_for_whom_and_loses_one_after_the_other(run, parent, worker
     first, second = started(run, parent), started(run, parent)
     wait = run(parent, "wait_subagents")
     Lease.objects.filter(pk=parent.pk).delete()
-    with_facts = tool_calls.facts([parent.pk])[parent.pk]
+    with_facts = call_facts.facts([parent.pk])[parent.pk]
     assert [item["id"] for item in with_facts.awaiting] == [name_of(first), name_of(second)]
     assert {item["kind"] for item in with_facts.awaiting} == {"child"}
     Session.objects.filter(pk=parent.pk).update(status="waiting", waiting_on=list(with_facts.awaiting))

@@ -16,7 +16,7 @@ from sessions_app.errors import Conflict
 from sessions_app.models import Entry, Session
 from sessions_app.tool_port import INTERRUPTED, Call, Completed, ToolOutcome
 from tests import factories
-from tools_app import tool_calls
+from tools_app import call_facts, tool_calls
 from tools_app.models import Outcome, ToolCall, ToolCallState
 
 CallOf = Callable[[ToolCall], Call]
@@ -222,7 +222,7 @@ def test_a_call_that_runs_again_keeps_its_id(session: Session) -> None:
     """T4: the id is the idempotency token."""
     row = factories.tool_call(session, state="running", rerun_safe=True)
     tool_calls.settle(session.id, attempt=session.attempt)
-    (call,) = tool_calls.open_calls([session.id])[session.id]
+    (call,) = call_facts.open_calls([session.id])[session.id]
     assert (call.id, call.state) == (row.id, "ready")
 
 
@@ -329,7 +329,7 @@ def test_open_calls_come_in_call_order_with_their_limits(session: Session) -> No
     first = factories.tool_call(session, position=4, name="dev_append", state="running", time_limit=600.0)
     later = factories.tool_call(session, message_seq=9, position=0, name="set_label", tool_class="internal")
     idle = factories.session()
-    found = tool_calls.open_calls([session.id, idle.id])
+    found = call_facts.open_calls([session.id, idle.id])
     assert list(found) == [session.id]
     assert [call.id for call in found[session.id]] == [first.id, second.id, later.id]
     assert [call.time_limit for call in found[session.id]] == [600.0, 90.0, None]
@@ -344,7 +344,7 @@ def test_the_facts_of_many_sessions_cost_one_query(session: Session) -> None:
     ready, quiet = factories.running(factories.worker()), factories.running(factories.worker())
     factories.tool_call(ready)
     with CaptureQueriesContext(connection) as queries:
-        found = tool_calls.facts([session.id, ready.id, quiet.id])
+        found = call_facts.facts([session.id, ready.id, quiet.id])
     assert len(queries) == 1
     assert set(found) == {session.id, ready.id}
     facts = found[session.id]
@@ -367,10 +367,10 @@ def test_the_sweeper_sees_ready_calls_and_past_deadlines_through_its_indexes(ses
     )
     factories.tool_call(factories.running(factories.worker()), state="completed")
     with connection.cursor() as cursor:
-        cursor.execute(tool_calls.undue_sql())
+        cursor.execute(call_facts.undue_sql())
         assert {row[0] for row in cursor.fetchall()} == {session.id, late.id}
         cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute("EXPLAIN " + tool_calls.undue_sql())
+        cursor.execute("EXPLAIN " + call_facts.undue_sql())
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "tool_call_ready" in plan
     assert "tool_call_deadline" in plan
