@@ -130,6 +130,7 @@ def test_the_inbox_is_worked_through_with_keys(people: Visitors, project: Projec
 
 
 def test_several_approvals_are_decided_at_once(people: Visitors, project: Project, workers: Workers) -> None:
+    """The answer is told also where the news of it come first."""
     sessions = [start(project, ASKS, {"text": "x"}, name=f"Number {number}") for number in range(3)]
     workers.start()
     for session in sessions:
@@ -140,7 +141,12 @@ def test_several_approvals_are_decided_at_once(people: Visitors, project: Projec
         page.locator(".prompt", has_text=name).get_by_role("checkbox").check()
     expect(page.locator("#bulk")).to_contain_text("2 marked")
     page.locator("#bulk").get_by_label("Reason").fill("All the same.")
+    held = []
+    page.route("**/inbox/decisions", lambda route: held.append((route, route.fetch())))
     page.locator("#bulk").get_by_role("button", name="Deny").click()
+    expect(page).to_have_title(re.compile(r"^\(1\) Inbox"))
+    ((route, answer),) = held
+    route.fulfill(response=answer)
     expect(page.get_by_role("status").filter(has_text="2 denied")).to_be_visible()
     expect(page.locator(".prompt", has=page.get_by_role("button", name="Allow"))).to_have_count(1)
     assert Approval.objects.filter(state="denied", reason="All the same.").count() == 2

@@ -33,6 +33,7 @@ def test_a_config_is_checked_in_place_and_started(
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("alert")).to_contain_text("nothing was started")
     assert not Session.objects.exists()
+    page.wait_for_load_state("load")
     editor.fill(GOOD)
     expect(page.locator("#review")).to_contain_text("No mistakes.")
     page.get_by_label("What it shall do").fill("Hello?")
@@ -93,6 +94,7 @@ def test_usage_draws_what_its_tables_say(people: Visitors, project: Project, wor
     expect(page.get_by_role("table").first).to_contain_text("refunds")
     page.get_by_role("link", name="7 days").click()
     expect(page.get_by_role("link", name="7 days")).to_have_attribute("aria-current", "page")
+    page.wait_for_load_state("load")
     assert (
         page.evaluate("Chart.getChart(document.querySelector('canvas[data-chart]')).data.labels.length") == 7
     )

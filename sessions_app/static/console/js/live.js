@@ -9,6 +9,7 @@
   const SOON = 250;
   const SLOWEST = 30000;
   const last = new WeakMap();
+  const missed = new WeakSet(); // parts that were busy when they should have been renewed
   let socket = null;
   let cursor = "";
   let delay = 1000;
@@ -16,15 +17,21 @@
 
   function parts() { return document.querySelectorAll("[data-refresh]"); }
 
-  // Not under a person's hands: an open menu or a field with text in it keeps its part as it is.
+  // Not under a person's hands: an open menu or a field with text in it keeps its part as it is. Nor before the answer
+  // to what was pressed in it is there: it would reach a button that is gone, and with it what it has to say.
   function isBusy(part) {
     const held = document.activeElement;
-    if (part.querySelector("details.menu[open]")) return true;
+    if (part.querySelector("details.menu[open], .htmx-request")) return true;
     return part.contains(held) && /^(INPUT|TEXTAREA|SELECT)$/.test(held.tagName);
   }
 
   function refresh(part) {
-    if (document.hidden || isBusy(part)) return;
+    if (document.hidden) return;
+    if (isBusy(part)) {
+      missed.add(part);
+      return;
+    }
+    missed.delete(part);
     last.set(part, Date.now());
     htmx.trigger(part, "console:refresh");
   }
@@ -35,7 +42,7 @@
       if (!last.has(part)) last.set(part, now);
       // A live feed says when something happened; the interval then only covers what it can't say.
       const every = Number(part.dataset.refresh) * 1000 * (socket?.caughtUp && !("refreshAlways" in part.dataset) ? 6 : 1);
-      if (now - last.get(part) >= every) refresh(part);
+      if (missed.has(part) || now - last.get(part) >= every) refresh(part);
     }
   }
 
