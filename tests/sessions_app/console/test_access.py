@@ -19,7 +19,7 @@ from sessions_app.models import AgentConfig, Project, Session
 from tests import factories
 from tests.sessions_app.console.conftest import HTMX
 
-PAGES = ["/", "/sessions/new", "/usage", "/health"]
+PAGES = ["/", "/sessions/new", "/usage", "/health", "/inbox"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -97,9 +97,10 @@ def test_the_admin_keeps_a_policy_under_which_its_theme_works(browser: Client) -
     assert "frame-ancestors 'none'" in policy
 
 
-def test_every_script_and_style_that_a_page_names_is_there(browser: Client) -> None:
+def test_every_script_and_style_that_a_page_names_is_there(browser: Client, config: AgentConfig) -> None:
     """No build step and no other host: files of the repository or of installed packages."""
-    for page in ("/", "/sessions/new", "/usage"):
+    session = factories.session(config=config)
+    for page in ("/", "/sessions/new", "/usage", "/inbox", f"/sessions/{ids.encode('ses', session.pk)}"):
         body = browser.get(page).content.decode()
         named = [
             part.split('"')[0]
