@@ -1,11 +1,14 @@
 """The approval to go on at a limit (R8): `on_limit: ask`.
 
 The step that finds a limit reached opens an approval instead of ending the turn, and lets go of the session,
-which then waits for it (`Session.limit_ask`). Whoever allows it grants another budget of the same size: for a
-limit of the turn to this turn, for one of the session to the session, for one of a tree to the whole tree.
-Denied, the turn ends as it would have. All here works on a session that the caller has locked and saves.
+which then waits for it (`Session.limit_ask`). Whoever allows it grants another budget of the same size, beyond
+what is used by then: for a limit of the turn to this turn, for one of the session to the session, for one of a
+tree to the whole tree. Denied, the turn ends as it would have. All here works on a session that the caller has
+locked and saves.
 """
 
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -21,8 +24,8 @@ def is_open(session: Session) -> bool:
     return session.limit_ask is not None and session.limit_ask["state"] == OPEN
 
 
-def decided(session: Session, *, approval: UUID, allowed: bool) -> None:
-    """People have decided. The caller gives the session work."""
+def decided(session: Session, *, approval: UUID, allowed: bool, used: Decimal, waited: timedelta) -> None:
+    """People have decided, `waited` after they were asked, when `used` was used. The caller gives the session work."""
     asked: dict[str, Any] | None = session.limit_ask
     if asked is None or asked["approval"] != str(approval):
         return  # its turn is over
@@ -41,7 +44,12 @@ def decided(session: Session, *, approval: UUID, allowed: bool) -> None:
         for limit, count in before.get("limits", {}).items()
         if before.get("turn") == turn or not limit.startswith(f"{limits.TURN}.")
     }
-    session.limit_grants = {"turn": turn, "limits": kept | {asked["limit"]: kept.get(asked["limit"], 0) + 1}}
+    if what == limits.WALL_TIME:
+        used += Decimal(waited.total_seconds())
+    given = limits.of(session.config.document, session.limits)
+    budget = given.turn if scope == limits.TURN else given.session
+    times = limits.granted_anew(budget, what, used=used, before=kept.get(asked["limit"], 0))
+    session.limit_grants = {"turn": turn, "limits": kept | {asked["limit"]: times}}
 
 
 def drop(session: Session) -> None:

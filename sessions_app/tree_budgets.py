@@ -125,9 +125,17 @@ def begin(session: Session) -> None:
 
 
 def grant(tree: UUID, what: str) -> None:
-    """People let the tree go on at its limit on `what`: it may use as much again."""
+    """People let the tree go on at its limit on `what`: it may use as much again, beyond what is used by now."""
+    top: Mapping[str, Any] = Session.objects.values("limits", "config__document").get(pk=tree)
     row = TreeBudget.objects.select_for_update().get(pk=tree)
-    row.granted = {**row.granted, what: row.granted.get(what, 0) + 1}
+    used = Locked(tree, *(getattr(row, name) for name in _COUNTED)).used()
+    times = limits.granted_anew(
+        limits.of_tree(top["config__document"], top["limits"]),
+        what,
+        used=getattr(used, what),
+        before=row.granted.get(what, 0),
+    )
+    row.granted = {**row.granted, what: times}
     row.save(update_fields=["granted"])
 
 

@@ -10,13 +10,15 @@ and is used up by it.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
 import structlog
 from django.db import connection, transaction
-from django.db.models import BooleanField, ExpressionWrapper, F, Func, Q, QuerySet, TextField
+from django.db.models import BooleanField, DurationField, ExpressionWrapper, F, Func, Q, QuerySet, TextField
 
 from sessions_app import entries, entry_kinds, ids, leases, limit_asks, log, scheduling, wakeups
 from sessions_app.database import dumps
@@ -186,6 +188,7 @@ class _Found:
     row: Approval
     late: bool
     intact: bool
+    waited: timedelta
 
 
 def _lock_sessions(approvals: Iterable[UUID]) -> dict[UUID, _Locked]:
@@ -203,9 +206,12 @@ def _read(approvals: Collection[UUID]) -> dict[UUID, _Found]:
     rows = Approval.objects.filter(pk__in=approvals).annotate(
         late=ExpressionWrapper(Q(expires_at__lte=ClockTimestamp()), output_field=BooleanField()),
         call_digest=_Digest(F("tool_call__arguments")),
+        waited=ExpressionWrapper(ClockTimestamp() - F("created_at"), output_field=DurationField()),
     )
     found = {
-        row.pk: _Found(row, bool(row.late), row.tool_call_id is None or row.call_digest == row.digest)
+        row.pk: _Found(
+            row, bool(row.late), row.tool_call_id is None or row.call_digest == row.digest, row.waited
+        )
         for row in rows
     }
     if len(found) != len(set(approvals)):
@@ -241,7 +247,13 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
         else:
             _deny(session.row, row.tool_call_id, row, reason, actor)
     else:
-        limit_asks.decided(session.row, approval=row.pk, allowed=state == ApprovalState.ALLOWED)
+        limit_asks.decided(
+            session.row,
+            approval=row.pk,
+            allowed=state == ApprovalState.ALLOWED,
+            used=Decimal(row.arguments["used"]),
+            waited=found.waited,
+        )
     session.row.crash_count = 0
     session.touched = True
     logger.info("approval.decided", session=str(row.session_id), approval=str(row.pk), state=state.value)

@@ -16,6 +16,7 @@ A session that has subagents, or is one, also counts what its whole tree uses (`
 session limits of the session at the top, time apart. There calls under way count as well.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -142,6 +143,15 @@ def granted(budget: Budget, grants: Mapping[str, int]) -> Budget:
         if getattr(budget, what, None) is not None
     }
     return replace(budget, **more) if more else budget
+
+
+def granted_anew(budget: Budget, what: str, *, used: Any, before: int) -> int:
+    """How many times a limit is granted from now on, that was `before`: once more, and a whole one beyond `used`.
+
+    Waiting takes time, and the last call may have taken many tokens: with less an allowance would allow nothing.
+    """
+    one = getattr(budget, what, None)
+    return max(before + 1, math.ceil(Decimal(used) / Decimal(one)) if one else 0)
 
 
 def with_grants(limits: Limits, grants: Mapping[str, Any] | None, turn: str | None) -> Limits:

@@ -1,22 +1,28 @@
 """R8, `on_limit: ask`: people let a turn go on at a limit, or end it, with a real worker in this process."""
 
+from datetime import timedelta
+
 import pytest
+from django.db.models import F
 
 from sessions_app import configs, control, ids, inputs, invariants, profiles, session_service
 from sessions_app.entry_kinds import SYSTEM
 from sessions_app.errors import Invalid
 from sessions_app.inputs import NewInput
-from sessions_app.models import Entry, Session, SessionStatus, TreeBudget, Turn
+from sessions_app.models import Entry, Lease, Session, SessionStatus, TreeBudget, Turn
 from tests import factories
 from tests.sessions_app.engine.in_process import working
 from tests.staging import eventually
-from tools_app import approvals
-from tools_app.models import Approval, ApprovalState
+from tools_app import approvals, questions
+from tools_app.models import Approval, ApprovalState, Question
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ANN = {"kind": "user", "id": "usr_ann", "name": "Ann"}
 LABEL = {"tool_calls": [{"name": "set_label", "arguments": {"key": "a", "value": "b"}}]}
+
+
+TOOLS = {"ask_user": {}, "set_label": {}}
 
 
 def text(words):
@@ -101,6 +107,25 @@ def test_what_is_granted_is_used_up_and_asked_about_again(settings):
     ]
     assert ends(session) == [("succeeded", "done")]
     assert Approval.objects.filter(session=session, state="allowed").count() == 2
+
+
+def test_an_allowance_of_time_begins_with_the_answer(settings):
+    """R8: the turn waited for people far longer than its limit, first for an answer and then for the allowance"""
+    ask = {"tool_calls": [{"name": "ask_user", "arguments": {"questions": [{"text": "Which?"}]}}]}
+    session = start(ask, LABEL, {"text": "Done."}, limits={"turn": {"wall_time": "20s"}}, tools=TOOLS)
+    with working(settings):
+        question = eventually(Question.objects.first, within=15)
+        eventually(lambda: not Lease.objects.filter(pk=session).exists())
+        Turn.objects.filter(session_id=session).update(started_at=F("started_at") - timedelta(hours=2))
+        questions.answer(question=question.pk, answers=[{"text": "This."}], actor=ANN)
+        approval = asked(session)
+        assert float(approval.arguments["used"]) > 7200
+        Turn.objects.filter(session_id=session).update(started_at=F("started_at") - timedelta(days=1))
+        Approval.objects.update(created_at=F("created_at") - timedelta(days=1))
+        approvals.decide(approval=approval.pk, decision="allow", actor=ANN)
+        rests(session)
+    assert ends(session) == [("succeeded", "done")]
+    assert Approval.objects.count() == 1
 
 
 def test_a_denial_ends_the_turn_by_the_limit_and_the_next_turn_is_asked_about_anew(settings):

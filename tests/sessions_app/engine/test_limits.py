@@ -172,3 +172,25 @@ def test_a_turn_that_starts_now_has_used_nothing() -> None:
     assert meter.standing_of_new_turn(1.0).reached is None
     meter.take_call(tokens=1, cost=None, tool_calls=0, in_turn=True)
     assert meter.standing_of_new_turn(1.0).reached == Reached("session.model_calls", "2", "2")
+
+
+@pytest.mark.parametrize(
+    ("what", "used", "before", "times"),
+    [
+        ("model_calls", 2, 0, 1),
+        ("model_calls", 4, 1, 2),
+        ("model_calls", 3, 2, 3),  # others of the tree were allowed to go on meanwhile
+        ("tokens", 9_000, 0, 5),  # the last call took more than four times the limit
+        ("cost_usd", Decimal("2.01"), 0, 3),
+        ("wall_time", Decimal("86400.5"), 0, 1441),
+        ("tool_calls", 7, 4, 5),  # no limit any more
+    ],
+)
+def test_what_is_granted_is_a_whole_budget_beyond_what_is_used(
+    what: str, used: Any, before: int, times: int
+) -> None:
+    """R8: else an allowance would allow nothing."""
+    budget = Budget(model_calls=2, tokens=2_000, cost_usd=Decimal(1), wall_time=60.0)
+    assert limits.granted_anew(budget, what, used=used, before=before) == times
+    most = getattr(limits.granted(budget, {what: times}), what)
+    assert most is None or most - getattr(budget, what) >= used
