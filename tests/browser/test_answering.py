@@ -10,6 +10,7 @@ from tests.browser.scenery import REFUND, WHERE_TO, answer_call, call, start, un
 from tests.browser.session_page import card, entries, open_session, status, timeline
 from tests.browser.visitors import Visitors
 from tests.processes.workers import Workers
+from tests.staging import eventually
 from tools_app.models import Approval, Question
 
 ASKS = {"tool_calls": [call("issue_refund", **REFUND)]}
@@ -46,6 +47,31 @@ def test_of_two_people_one_decides_and_the_other_is_told_who(
         expect(status(page)).to_contain_text("Done")
     row = Approval.objects.get()
     assert (row.state, row.decided_by["name"], row.reason) == ("allowed", "ada", None)
+
+
+def test_the_news_of_a_decision_do_not_take_the_place_of_its_answer(
+    people: Visitors, project: Project, workers: Workers
+) -> None:
+    """Who is second hears so, and what they wrote stays theirs, also where the news come before the answer."""
+    session = start(project, ASKS, {"text": "Then not."})
+    workers.start()
+    ada, bob = (open_session(people, session, name) for name in ("ada", "bob"))
+    held = []
+    for page in (ada, bob):
+        page.route("**/decision", lambda route: held.append((route, route.fetch())))
+    people.problems.expect("status of 409")
+    for page in (ada, bob):
+        page.get_by_label("Reason").fill("Because.")
+        page.get_by_role("button", name="Deny").click()
+        eventually(lambda page=page: page.evaluate("1") and len(held) > (page is bob), within=15)
+    for page in (ada, bob):
+        expect(timeline(page)).to_contain_text("Then not.")
+    for (route, answer), page in zip(held, (ada, bob), strict=True):
+        route.fulfill(response=answer)
+        expect(card(page, "issue_refund")).to_contain_text("by ada")
+        expect(page.get_by_label("Message", exact=True)).to_have_value("")
+    expect(bob.get_by_role("alert")).to_contain_text("What you chose was not taken")
+    expect(ada.get_by_role("alert")).to_have_count(0)
 
 
 def test_the_reason_for_a_denial_reaches_the_agent(

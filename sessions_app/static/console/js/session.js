@@ -91,12 +91,19 @@
     return since.dataset.more === "true" || known > last;
   }
 
+  const heldBack = new Map(); // cards that have changed while their form is on its way
+
   function replace(fresh) {
     const old = document.getElementById(fresh.id);
     if (!old) return; // its entry is not on the page
     if (old.dataset.html === undefined) old.dataset.html = essence(old.outerHTML);
     const html = essence(fresh.outerHTML);
     if (old.dataset.html === html) return;
+    if (fresh.hasAttribute("data-card") && old.querySelector("form.htmx-request")) {
+      // The answer to what was pressed here brings the card, and says to whom it came too late.
+      heldBack.set(fresh.id, fresh);
+      return;
+    }
     const held = old.contains(document.activeElement) ? document.activeElement : null;
     const typed = [...old.querySelectorAll("textarea")].map((field) => field.value.trim()).find(Boolean);
     if (fresh.hasAttribute("data-card")) {
@@ -240,7 +247,13 @@
   });
   // What this page did itself is seen at once, also where no socket comes about.
   document.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.requestConfig?.verb === "post") soon();
+    if (event.detail.requestConfig?.verb !== "post") return;
+    soon();
+    // Where no answer came, or none that is a card, the news are all there is.
+    const cards = [...heldBack.values()];
+    heldBack.clear();
+    const status = event.detail.xhr.status;
+    if (!event.detail.successful && status !== 400 && status !== 409) for (const card of cards) replace(card);
   });
 
   // ---- what people do ----
