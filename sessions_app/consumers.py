@@ -8,7 +8,7 @@ code, because a browser can read those.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,11 @@ from uuid import UUID
 import structlog
 from django.urls import URLPattern, path
 
-from sessions_app.access import Access
 from sessions_app.api import problems
 from sessions_app.api.stream_access import Admission, ForeignOrigin, admit, request_of
 from sessions_app.api.stream_requests import project_query, project_source, session_query, session_source
 from sessions_app.errors import Invalid, TenureError
-from sessions_app.feed import frames
+from sessions_app.feed import frames, standing
 from sessions_app.feed.filters import EVERYTHING, Filter
 from sessions_app.feed.follower import CaughtUp, Entries, Event, Ping, Previewed
 from sessions_app.feed.gate import SCOPE_KEY, Gate, SlowConsumer
@@ -30,7 +29,7 @@ from sessions_app.feed.hub import hub
 from sessions_app.feed.reading import dumps
 from sessions_app.feed.shutdown import before_shutdown
 from sessions_app.feed.sources import SessionSource, Source
-from sessions_app.feed.threads import in_thread
+from sessions_app.feed.threads import in_answering_thread, in_thread
 
 logger = structlog.get_logger(__name__)
 
@@ -97,7 +96,7 @@ class _Socket:
         try:
             while (message := await self._receive())["type"] == "websocket.receive":
                 self._gate.stop_reading()
-                await self._answer(opened.admission.access, session, message)
+                await self._answer(opened.admission, session, message)
                 self._gate.read_on()
         finally:
             _open.discard(self)
@@ -180,8 +179,17 @@ class _Socket:
 
     # --- in ------------------------------------------------------------------------------------------
 
-    async def _answer(self, access: Access, session: UUID | None, message: dict[str, Any]) -> None:
+    async def _answer(self, admission: Admission, session: UUID | None, message: dict[str, Any]) -> None:
         """Acknowledge a frame, or say what is wrong with it; the socket stays open either way."""
+
+        def act(handler: frames.Handler) -> Mapping[str, Any]:
+            # The feed's own look comes only every few seconds, and a REST call asks each time.
+            caller = standing.Subject(access=admission.access, login=admission.login, session=session)
+            for refusal in standing.refusals([caller]):
+                if refusal is not None:
+                    raise refusal
+            return handler(admission.access, session, frame)
+
         reference: dict[str, Any] = {}
         try:
             frame = _parsed(message.get("text"))
@@ -191,7 +199,7 @@ class _Socket:
             if kind == "pong":
                 return
             handler = _handler_of(kind)
-            said = await in_thread(lambda: handler(access, session, frame))
+            said = await in_answering_thread(lambda: act(handler))
         except Exception as error:
             problem = problems.explain(error)
             if problem is None:

@@ -47,6 +47,9 @@ class Gate:
             # An upgraded connection still has the producer of the HTTP request that it began as.
             protocol.transport.unregisterProducer()
             protocol.closeHandshakeTimeout = CLOSE_PATIENCE
+            protocol.failByDrop = (
+                False  # a frame that is too large gets a close code (1009) and not a cut wire
+            )
             self._consumer = protocol.transport
         elif hasattr(protocol, "registerProducer") and getattr(protocol, "channel", None) is not None:
             self._consumer = protocol

@@ -28,7 +28,7 @@ from tests import factories
 from tests.acceptance import agents
 from tests.processes.web import Client, Web, free_port, web
 from tests.processes.workers import Workers
-from tests.staging import another_connection, eventually
+from tests.staging import another_connection, eventually, holding, wait_until_blocked
 
 pytestmark = pytest.mark.processes
 
@@ -598,6 +598,52 @@ def test_inputs_and_cancel_go_over_the_socket_by_the_rules_of_rest(
         client.say(type="cancel", ref=3)
         ack = client.until("ack")[-1]
         assert (ack["ref"], ack["session"]["id"]) == (3, name(session))
+
+
+def test_frames_that_wait_for_a_lock_hold_up_no_feed(served: Web, key: str, session: Session) -> None:
+    """F3, L10: however many there are; each is answered once the lock is free."""
+    other = factories.session(config=session.config)
+    path = f"/sessions/{name(session)}"
+    with (
+        served.socket(f"/sessions/{name(other)}", key=key) as beside,
+        _many(served, path, key, 6) as clients,
+    ):
+        beside.until("caught_up")
+        with holding("SELECT 1 FROM sessions_app_session WHERE id = %s FOR UPDATE", session.pk):
+            for number, client in enumerate(clients):
+                client.say(type="input", content="hello", idempotency_key=uuid4().hex, ref=number)
+            wait_until_blocked(2)
+            write(other, "one")
+            assert texts(beside.entries(1)) == ["one"]
+        assert [client.until("ack")[-1]["ref"] for client in clients] == list(range(6))
+
+
+def test_a_frame_that_is_too_large_closes_the_socket_with_a_code(
+    served: Web, key: str, session: Session
+) -> None:
+    """F4: no client fills the memory; 1009 tells it why."""
+    with served.socket(f"/sessions/{name(session)}", key=key) as client:
+        client.until("caught_up")
+        client.say(type="input", content="x" * 2**20, idempotency_key=uuid4().hex)
+        assert client.rest()[1] == 1009
+    assert not Input.objects.filter(session=session).exists()
+
+
+def test_what_a_revoked_key_says_is_refused_at_once(
+    process_environment: dict[str, str], tmp_path: Path, project: Project, session: Session
+) -> None:
+    """F6: the feed may go on until the next look; a frame is asked about like any call of REST."""
+    row, key = keys.create_key(project=project.pk, name="revoked")
+    with (
+        web(process_environment | QUICK | {"TENURE_FEED_RECHECK_INTERVAL": "30"}, tmp_path) as slow,
+        slow.socket(f"/sessions/{name(session)}", key=key) as client,
+    ):
+        client.until("caught_up")
+        keys.revoke_key(project=project.pk, key=row.pk)
+        client.say(type="input", content="hello", idempotency_key=uuid4().hex, ref=1)
+        error = client.until("error")[-1]
+        assert (error["ref"], error["code"], error["status"]) == (1, "invalid_key", 401)
+    assert not Input.objects.filter(session=session).exists()
 
 
 # --- restart ---------------------------------------------------------------------------------------------
