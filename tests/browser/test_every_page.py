@@ -9,6 +9,8 @@ from tests.browser.pages import paths
 from tests.browser.visitors import Visitors
 from tests.processes.workers import Workers
 
+WORD = "endless" * 60
+
 
 def settled(page: Page) -> None:
     """All of it is there, also what is drawn by scripts."""
@@ -17,7 +19,21 @@ def settled(page: Page) -> None:
 
 
 def test_no_page_is_wider_than_a_narrow_screen(people: Visitors, project: Project, workers: Workers) -> None:
-    known = paths(scenery.build(project, workers))
+    """Nor with words that have no end."""
+    known = paths(scenery.build(project, workers)) | {"log in": "/login"}
+    endless = scenery.start(
+        project,
+        {
+            "reasoning": WORD,
+            "text": f"# {WORD}\n\n{WORD}\n\n```\n{WORD}\n```\n\n| {WORD} | b |\n|---|---|\n| {WORD} | {WORD} |",
+            "tool_calls": [scenery.call("issue_refund", order=WORD, amount=1)],
+        },
+        text=WORD,
+        name=WORD[:200],
+        labels={"a" * 60: WORD[:200]},
+    )
+    scenery.until(endless, "waiting")
+    known["endless"] = scenery.address(endless)
     narrow = people.context(viewport={"width": 360, "height": 740}).new_page()
     wide = []
     for name, path in known.items():
