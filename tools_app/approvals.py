@@ -254,7 +254,6 @@ def _decide(session: _Locked, found: _Found, one: Decision, *, actor: Actor) -> 
             used=Decimal(row.arguments["used"]),
             waited=found.waited,
         )
-    session.row.crash_count = 0
     session.touched = True
     logger.info("approval.decided", session=str(row.session_id), approval=str(row.pk), state=state.value)
 
@@ -296,6 +295,7 @@ def _deny(session: Session, call_id: UUID, row: Approval, reason: str | None, ac
     result = ToolOutcome(Outcome.DENIED.value, [{"type": "text", "text": clean_text(text)}])
     call = tool_calls.complete_unapproved(call_id, result)
     log.append(session, entries.tool_result(call, result))
+    session.crash_count = 0  # a result that is not an interruption (R9)
 
 
 def assign(*, approval: UUID, assignee: str | None) -> Approval:

@@ -112,6 +112,16 @@ def test_denying_gives_the_call_its_result_with_the_reason(api: Api, approval: A
     assert "Ann denied it" in result.data["content"][0]["text"]
 
 
+@pytest.mark.parametrize(("body", "count"), [({"decision": "allow"}, 3), (DENIED, 0)])
+def test_a_call_that_may_kill_its_worker_again_is_no_progress(
+    api: Api, approval: Approval, body: dict[str, Any], count: int
+) -> None:
+    """R9: a denial is a result and ends the suspicion, an allowance is none."""
+    Session.objects.filter(pk=approval.session_id).update(crash_count=3)
+    assert api.post(f"/approvals/{named(approval)}/decision", body).status_code == 200
+    assert factories.reread(approval.session_id).crash_count == count
+
+
 def test_the_same_decision_by_the_same_person_again_is_the_stored_one(api: Api, approval: Approval) -> None:
     """H2."""
     first = api.post(f"/approvals/{named(approval)}/decision", DENIED)
