@@ -7,7 +7,6 @@ code, because a browser can read those.
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import structlog
 from django.urls import URLPattern, path
 
 from sessions_app.api import problems
+from sessions_app.api.parsers import Malformed, loads
 from sessions_app.api.stream_access import Admission, ForeignOrigin, admit, request_of
 from sessions_app.api.stream_requests import project_query, project_source, session_query, session_source
 from sessions_app.errors import Invalid, TenureError
@@ -98,6 +98,9 @@ class _Socket:
                 self._gate.stop_reading()
                 await self._answer(opened.admission, session, message)
                 self._gate.read_on()
+        except Exception:
+            await self.close(FAILED)  # nobody would read what comes next, and the client could not tell
+            raise
         finally:
             _open.discard(self)
             feed.cancel()
@@ -218,10 +221,11 @@ async def _say_goodbye() -> None:
 
 
 def _parsed(text: str | None) -> dict[str, Any]:
+    """Read as strictly as a body, and cleaned like one (S8); what is repeated in an answer can be sent then."""
     try:
-        frame = json.loads(text or "")
-    except (ValueError, RecursionError):
-        raise Invalid("a frame is a JSON object, as text") from None
+        frame = loads((text or "").encode("utf-8", "surrogatepass"))
+    except Malformed as error:
+        raise Invalid(f"a frame is a JSON object, as text: {error.detail}", errors=error.errors) from None
     if not isinstance(frame, dict):
         raise Invalid("a frame is a JSON object, as text")
     return frame

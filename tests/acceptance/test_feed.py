@@ -600,6 +600,30 @@ def test_inputs_and_cancel_go_over_the_socket_by_the_rules_of_rest(
         assert (ack["ref"], ack["session"]["id"]) == (3, name(session))
 
 
+def test_what_can_not_be_sent_or_stored_is_replaced_in_a_frame_and_its_answer(
+    served: Web, key: str, session: Session
+) -> None:
+    """A141: half of a character in `ref` ends nothing, and frames are read as strictly as bodies (S8)."""
+    with served.socket(f"/sessions/{name(session)}", key=key) as client:
+        client.until("caught_up")
+        client.connection.send('{"type": "nonsense", "ref": "a\\ud800"}')
+        assert client.until("error")[-1]["ref"] == "a\N{REPLACEMENT CHARACTER}"
+        client.connection.send('{"type": "nonsense", "ref": NaN}')
+        assert client.until("error")[-1]["errors"][0] == {
+            "path": "/ref",
+            "code": "nan",
+            "message": "NaN is not a JSON number",
+        }
+        client.connection.send('{"type": "cancel", "ref": 1, "ref": 2}')
+        assert client.until("error")[-1]["errors"][0]["code"] == "duplicate_key"
+        client.connection.send('{"type": "nonsense", "ref": ' + "[" * 500 + "]" * 500 + "}")
+        assert client.until("error")[-1]["errors"][0]["code"] == "too_deep"
+        text = '{"type": "input", "content": "a\\u0000b", "idempotency_key": "k", "ref": 3}'
+        client.connection.send(text)
+        assert client.until("ack")[-1]["ref"] == 3
+    assert Input.objects.get(session=session).content[0]["text"] == "a\N{REPLACEMENT CHARACTER}b"
+
+
 def test_frames_that_wait_for_a_lock_hold_up_no_feed(served: Web, key: str, session: Session) -> None:
     """F3, L10: however many there are; each is answered once the lock is free."""
     other = factories.session(config=session.config)
