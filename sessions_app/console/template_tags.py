@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django import template
@@ -106,10 +106,14 @@ def typeid(value: UUID | None, prefix: str) -> str:
     return "" if value is None else ids.encode(prefix, value)
 
 
-@register.filter
-def markdown(text: str) -> SafeString:
-    """Markdown of whoever, safe to show."""
-    return rendering.to_html(text)
+@register.simple_tag(takes_context=True)
+def markdown(context: template.RequestContext, text: str) -> SafeString:
+    """Markdown of whoever, safe to show; all texts of one answer share what may be spent on them."""
+    # The request is what all templates of an answer have in common.
+    request: Any = context.request
+    if not hasattr(request, "markdown_allowance"):
+        request.markdown_allowance = rendering.Allowance()
+    return cast("rendering.Allowance", request.markdown_allowance).to_html(text)
 
 
 @register.filter

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.console.markdown import MAX_CHARACTERS, to_html
+from sessions_app.console.markdown import MAX_CHARACTERS, Allowance, to_html
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -85,6 +85,14 @@ def test_very_long_text_is_shown_as_it_is_and_escaped() -> None:
     found = to_html("<script>" + "*x*" * MAX_CHARACTERS)
     assert found.startswith("<pre>&lt;script")
     assert "<em>" not in found
+
+
+def test_an_answer_renders_no_more_than_its_allowance() -> None:
+    allowance = Allowance(marks=10)
+    assert "<em>one</em>" in allowance.to_html("*one*")
+    assert allowance.to_html("*two*\n" * 3) == "<pre>*two*\n*two*\n*two*\n</pre>"
+    assert "<em>three</em>" in allowance.to_html("*three*")
+    assert allowance.to_html("<b>" * 4).startswith("<pre>&lt;b&gt;")
 
 
 def test_deeply_nested_markdown_ends() -> None:

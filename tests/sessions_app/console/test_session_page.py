@@ -128,6 +128,17 @@ def test_markdown_of_a_model_is_rendered_and_that_of_a_person_is_not(
     assert "<strong>yours</strong>" in page
 
 
+def test_messages_that_take_long_to_render_hold_up_no_page(browser: Client, session: Session) -> None:
+    """A page spends so much on markdown and no more, however many messages are written to be slow."""
+    write(
+        session, reply(text("*yours* " * 20_000)), reply(text("*theirs* " * 20_000)), reply(text("*short*"))
+    )
+    page = body(browser.get(address(session)))
+    assert "<em>yours</em>" in page
+    assert "<pre>*theirs* *theirs*" in page
+    assert "<em>short</em>" in page
+
+
 def test_recovery_and_retries_are_told_as_what_they_are(browser: Client, session: Session) -> None:
     write(
         session,
