@@ -11,14 +11,17 @@ from typing import Any
 from uuid import UUID
 
 from sessions_app import configs, ids, profiles, session_service
+from sessions_app.entry_kinds import Actor
 from sessions_app.inputs import NewInput
 from sessions_app.models import AgentConfig, AgentProfile, ModelCall, Project, Session
 from tests import factories
-from tests.factories import ACTOR, database_now
+from tests.factories import database_now
 from tests.processes.workers import Workers
 from tests.staging import eventually
 from tools_app import custom_tools
 from tools_app.models import ToolCall, ToolCallState, ToolClass
+
+ACTOR: Actor = {"kind": "user", "id": "usr_nora", "name": "Nora"}
 
 TOOLS: dict[str, Any] = {
     "find_order": {

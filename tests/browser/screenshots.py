@@ -63,6 +63,7 @@ def test_take_a_screenshot_of_each_page(people: Visitors, project: Project, work
         wait_until_live(one)
         expect(card(one, "issue_refund").get_by_role("button", name="Allow")).to_be_visible()
         one.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        expect(one.locator("#connection")).to_have_text("Live")
         take(one, name)
         one.set_viewport_size(window)
 
