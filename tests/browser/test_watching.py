@@ -5,9 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django.db import transaction
 from playwright.sync_api import Page, expect
 
-from sessions_app.models import Project
+from sessions_app import log, wakeups
+from sessions_app.models import Project, Session
 from tests.acceptance import agents
 from tests.browser.scenery import start, until
 from tests.browser.session_page import entries, open_session, preview, status, timeline, wait_until_live
@@ -215,3 +217,24 @@ def test_a_session_is_forked_and_rewound_at_an_entry(
     expect(entries(page, "assistant_message").last).to_have_class(re.compile("is-left"))
     expect(entries(page, "assistant_message").first).not_to_have_class(re.compile("is-left"))
     assert len(asked) == 1
+
+
+def test_a_long_session_leaves_the_page_small_and_is_read_back(people: Visitors, project: Project) -> None:
+    """Of many entries the newest stay; those before come back, in order and each once."""
+    session = start(project, {"text": "one"})
+    page = open_session(people, session)
+    with transaction.atomic():
+        row = Session.objects.select_for_update().get(pk=session.pk)
+        log.append(
+            row, *(log.NewEntry(kind="note", data={"text": f"note {number}"}) for number in range(700))
+        )
+        last = row.next_seq - 1
+        row.save()
+    wakeups.ring_entries([session.pk])
+    expect(page.locator(f"#entry-{last}")).to_be_attached()
+    shown = page.locator("#timeline > li[data-seq]")
+    expect(shown).to_have_count(500)  # cut back to 400 when there were more than 600
+    page.get_by_role("button", name="Earlier").click()
+    expect(shown).to_have_count(580)
+    seqs = [int(seq) for seq in shown.evaluate_all("items => items.map(item => item.dataset.seq)")]
+    assert seqs == list(range(last - len(seqs) + 1, last + 1))

@@ -86,6 +86,7 @@
     root.dataset.last = last;
     markLeft(since.dataset.left);
     document.dispatchEvent(new CustomEvent("console:settled"));
+    if (stay) window.tenure.trim(timeline, root.dataset.entries);
     if (stay && added) scrollToEnd();
     else if (added) toEnd.hidden = atEnd();
     return since.dataset.more === "true" || known > last;
