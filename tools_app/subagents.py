@@ -17,6 +17,7 @@ from sessions_app.session_service import Parent
 from sessions_app.tool_port import MoreSessions, ToolContext
 from tools_app.child_waits import Wait, show
 from tools_app.definitions import ToolDefinition
+from tools_app.internal import MAX_KEY
 from tools_app.models import ChildWaitMode, ToolClass
 from tools_app.results import ToolFailed
 
@@ -41,6 +42,9 @@ def _told(run: Run) -> Run:
 
 @_told
 def start_subagent(arguments: Arguments, context: ToolContext, session: Session) -> Any:
+    # Not in the schema: few providers know `propertyNames`, and some refuse it.
+    if not all(0 < len(key) <= MAX_KEY for key in arguments.get("labels") or ()):
+        raise ToolFailed(f"The name of a label has 1 to {MAX_KEY} characters.")
     children.check_room(session)
     profile, config = None, None
     if arguments.get("profile"):

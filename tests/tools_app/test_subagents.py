@@ -299,6 +299,14 @@ def test_the_start_and_the_child_are_one_transaction(run, parent, monkeypatch):
     assert factories.reread(parent).tree is None
 
 
+@pytest.mark.parametrize("key", ["", "x" * 101])
+def test_a_label_of_a_subagent_has_a_name_that_the_api_would_take(run, parent, key):
+    """T8: whatever a model makes up"""
+    row = run(parent, "start_subagent", input="work", labels={key: "1"})
+    assert (row.outcome, "1 to 100 characters" in row.content[0]["text"]) == ("failed", True)
+    assert not Child.objects.exists()
+
+
 def test_a_message_wakes_a_subagent_that_rests_and_the_next_wait_is_for_its_answer(run, parent, worker):
     """T8: a wait after a message never ends with what was said before it"""
     child = started(run, parent)
