@@ -113,9 +113,9 @@ def die(workers: Workers, scenario: Scenario, cases: tuple[Case, ...]) -> None:
         assert case.process is not None
         if stopped(scenario, case):
             # It is passed where a worker lets go without having finished: a planned stop.
-            eventually(
-                lambda case=case: ModelCall.objects.filter(session_id=case.session).exists(), within=15
-            )
+            # The slow call has to be under way: in the backoff before it there is nothing to let go of.
+            asked = ModelCall.objects.filter(session_id=case.session)
+            eventually(lambda asked=asked: asked.count() > scenario.slow, within=15)
             case.process.send(signal.SIGTERM)
         while case.process.status is None:
             answer_everything([case.session])
