@@ -31,10 +31,11 @@ _UNCLEAR = re.compile(r"[\\\s\x00-\x20\x7f-\x9f]")
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.ASCII | re.IGNORECASE)
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:[/\\]*|[/\\]+", re.IGNORECASE)
 _ENDS = (re.compile(r"[/?#]"), re.compile(r"[/?#\\]"))
-_INSIDE = re.compile(r"[@\\;,]")
+_INSIDE = re.compile(r"[@\\;,!]")
 _REMOVED = re.compile(r"[\t\r\n]")
 _DOTS = str.maketrans({"。": ".", "．": ".", "｡": "."})
 _MAX_NAME = 253
+_MAX_SCHEMES = 4
 
 
 def on_host(url: str, hosts: Iterable[str]) -> Match:
@@ -85,12 +86,21 @@ def possible_hosts(text: str) -> Collection[str]:
     """Every host that a program might see in this text, of at most `MAX_READ` characters."""
     found: set[str] = set()
     stripped = "".join(character for character in text if character > " " and character != "\x7f")
-    for reading in dict.fromkeys((text.strip(), _REMOVED.sub("", text).strip(), stripped)):
-        for rest in (_SCHEME.sub("", reading, count=1), reading):
+    readings = (text.strip(), _REMOVED.sub("", text).strip(), stripped)
+    for reading in dict.fromkeys((*readings, *map(unquote, readings))):
+        for rest in _without_schemes(reading):
             for end in _ENDS:
                 authority = end.split(rest, maxsplit=1)[0]
                 for part in _INSIDE.split(authority):
                     found |= _spellings(part)
+    return found
+
+
+def _without_schemes(text: str) -> list[str]:
+    """As it stands, and behind each scheme: of `view-source:http://host` it is the second that leads somewhere."""
+    found = [text]
+    while len(found) <= _MAX_SCHEMES and (scheme := _SCHEME.match(found[-1])):
+        found.append(found[-1][scheme.end() :])
     return found
 
 

@@ -12,6 +12,7 @@ reading may lie there. Of a relative path that is only assumed where it climbs o
 import re
 import unicodedata
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -20,8 +21,10 @@ from tools_app.permissions.matching import Match
 MAX_READ = 8192
 """Characters. A longer path is not read: it is never allowed by where it is, and could be anywhere."""
 
-# Control characters, and what a shell or a tool may replace by something else.
-_UNCLEAR = re.compile(r"[\x00-\x1f\x7f-\x9f\\$`]")
+# Control characters, and what a shell or a tool may replace by something else; of patterns, those that can become
+# `..`, as `.?` and `{..,a}` do. Other brackets are common in names.
+_UNCLEAR = re.compile(r"[\x00-\x1f\x7f-\x9f\\$`]|\{[^/]*[.,]|(?:^|/)\.[^/]*[*?\[]")
+_PATTERN = re.compile(r"[*?\[{]")
 _FILE_URL = re.compile(r"file:(//(localhost)?(?=/))?", re.IGNORECASE)
 
 
@@ -103,13 +106,25 @@ def _is_below(place: _Place, base: _Place) -> bool:
 
 
 def _may_be_below(place: _Place, base: _Place) -> bool:
-    if place.climbs or _is_below(place, base):
+    if place.climbs or _is_below(place, base) or _could_stand_for(place, base):
         return True
     if place.root not in {"/", ""} and base.root != "":
         return True  # a home can be anywhere
     if place.root == "":
         return base.root != "" and _goes_on(base.parts, place.parts)
     return base.root != "/" and _holds(place.parts, base.parts)
+
+
+def _could_stand_for(place: _Place, base: _Place) -> bool:
+    """Whether a pattern in the path may stand for what lies there."""
+    if place.root != base.root or not any(map(_PATTERN.search, place.parts)):
+        return False
+    if any("**" in part or "{" in part for part in place.parts[: len(base.parts)]):
+        return True
+    return len(place.parts) >= len(base.parts) and all(
+        part == wanted or (_PATTERN.search(part) and fnmatchcase(wanted, part))
+        for part, wanted in zip(place.parts, base.parts, strict=False)
+    )
 
 
 def _goes_on(base: tuple[str, ...], parts: tuple[str, ...]) -> bool:
