@@ -38,8 +38,8 @@ def _segment(segment: str, arguments: Mapping[str, Any]) -> str:
     if not _PLACE.search(segment):
         return segment
     filled = _PLACE.sub(lambda place: quote(_in_path(place[1], arguments), safe=""), segment)
-    # Also servers that decode before they split must not be led out of this segment's place.
-    if any(part in {".", ".."} for part in _SEPARATOR.split(unquote(filled))):
+    # Also servers that decode before they split, or cut off what is behind a semicolon, must not be led elsewhere.
+    if any(part.partition(";")[0] in {".", ".."} for part in _SEPARATOR.split(unquote(filled))):
         raise BadArgument("an argument in the path must not lead to another place (. or ..)")
     return filled
 

@@ -46,6 +46,7 @@ def test_arguments_stand_where_the_url_names_them(
         ("/items/{sku}", {"sku": ".."}, "another place"),
         ("/items/{sku}", {"sku": "."}, "another place"),
         ("/items/{sku}", {"sku": "../admin"}, "another place"),
+        ("/items/{sku}", {"sku": "..;/admin"}, "another place"),
         ("/items/{sku}", {"sku": "a/../../admin"}, "another place"),
         ("/items/{sku}", {"sku": "..\\admin"}, "another place"),
         ("/items/.{sku}", {"sku": "."}, "another place"),
