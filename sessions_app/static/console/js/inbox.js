@@ -5,7 +5,7 @@
   if (!dialog) return;
   const reason = document.getElementById("deny-reason");
   const marked = new Set();
-  let denying = null;
+  let denying = null; // the approval's id: its form is another one once the list behind the dialog was renewed
 
   function current() {
     return document.activeElement?.closest?.(".prompt");
@@ -24,7 +24,7 @@
     if (!form) return say("This is a question; answer it in its form.");
     event.preventDefault();
     if (event.key === "a") return form.querySelector("[data-allow]").click();
-    denying = form;
+    denying = form.dataset.approval;
     reason.value = form.elements.reason.value;
     dialog.showModal();
     reason.focus();
@@ -33,9 +33,9 @@
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); reason.form.requestSubmit(); }
   });
   reason.form.addEventListener("submit", () => {
-    const form = denying;
+    const form = document.querySelector(`form.decision[data-approval="${CSS.escape(denying ?? "")}"]`);
     denying = null;
-    if (!form?.isConnected) return say("This was decided meanwhile.");
+    if (!form) return say("This was decided meanwhile.");
     form.elements.reason.value = reason.value;
     form.querySelector("[data-deny]").click();
   });
