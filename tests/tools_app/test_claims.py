@@ -226,21 +226,23 @@ def rows_read(sql: str, values: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("names", [None, ["create_ticket"]], ids=["any", "named"])
-@pytest.mark.parametrize("analyzed", [True, False], ids=["analyzed", "fresh"])
 def test_what_a_claim_reads_does_not_grow_with_what_is_done_or_not_its_own(
-    idle: Session, names: Sequence[str] | None, analyzed: bool
+    idle: Session, names: Sequence[str] | None
 ) -> None:
-    """T6: neither with completed calls, nor with claimed ones, nor with those of other tools."""
+    """T6: neither with completed calls, nor with claimed ones, nor with those of other tools.
+
+    With the statistics that autovacuum keeps. What it has seen of other tests would be of no table that exists: until
+    the next look at a project that grew from nothing, the planner takes any index of its calls for as good.
+    """
+    for _ in range(20):
+        waiting_call(idle)
     done = {"outcome": "succeeded", "content": "[]", "completed": factories.database_now()}
     fill(idle, count=5000, seq=2, state="completed", **done)
     held = {"token": "t", "by": "{}", "until": factories.database_now(600)}
     fill(idle, count=5000, seq=3, **held)
     fill(idle, count=5000, seq=4)
-    for _ in range(20):
-        waiting_call(idle)
-    if analyzed:
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE tools_app_toolcall")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE tools_app_toolcall")
     sql = claims.CLAIM_ANY if names is None else claims.CLAIM_NAMED
     values = {
         "project": idle.project_id,
