@@ -1,5 +1,6 @@
 """The project's log by pages, tickets, and usage."""
 
+import itertools
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,9 +10,10 @@ from django.db import connection
 from django.db.models import F
 
 from sessions_app import ids, log, tickets
-from sessions_app.models import AgentConfig, ModelCall, ModelCallState, Session, Ticket
+from sessions_app.models import AgentConfig, AgentProfile, ModelCall, ModelCallState, Session, Ticket
 from sessions_app.models.fields import ClockTimestamp
 from sessions_app.sweeper import Sweeper
+from sessions_app.usage import DIMENSIONS
 from tests import factories
 from tests.sessions_app.api.conftest import Api, of, ok, problem
 
@@ -182,6 +184,25 @@ def test_usage_adds_up_by_what_is_asked_for(api: Api, other_api: Api, config: Ag
     assert {row["model"] for row in by_session} == {"scripted:echo"}
     assert ok(other_api.get("/usage"))["data"] == []
     assert ok(other_api.get("/usage?group_by="))["data"] == []
+
+
+def test_every_way_of_grouping_gives_the_same_sum(api: Api, config: AgentConfig) -> None:
+    """Each group names what it was grouped by, and nothing else; no two are alike."""
+    profile = AgentProfile.objects.create(project=config.project, name="refunds", config=config)
+    one, two = factories.session(config=config, profile=profile), factories.session(config=config)
+    called(one)
+    called(one, days_ago=1)
+    called(two)
+    ways = [names for size in range(5) for names in itertools.permutations(DIMENSIONS, size)]
+    for group_by in ways:
+        rows = ok(api.get(f"/usage?group_by={','.join(group_by)}"))["data"]
+        assert sum(row["calls"] for row in rows) == 3, group_by
+        assert len({tuple(row[name] for name in DIMENSIONS) for row in rows}) == len(rows), group_by
+        profiles = {row["profile"] for row in rows} - {None}
+        assert profiles == ({ids.encode("prf", profile.pk)} if "profile" in group_by else set()), group_by
+        for row in rows:
+            named = {name for name in DIMENSIONS if row[name] is not None}
+            assert named | {"profile"} == {*group_by, "profile"}, group_by  # a session may be without one
 
 
 def test_a_price_that_nobody_knows_is_not_zero(api: Api, session: Session) -> None:
