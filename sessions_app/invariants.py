@@ -235,7 +235,7 @@ def calls_have_one_result(history: History) -> Iterator[str]:
             yield f"entry {entries[0].seq} is the result of a call that nobody made"
     for entry in history.of_kind("tool_result"):
         text = "".join(block.get("text", "") for block in entry.data["content"])
-        if entry.data["outcome"] == "interrupted" and text != tool_port.INTERRUPTED:
+        if entry.data["outcome"] == "interrupted" and not text.startswith(tool_port.INTERRUPTED):
             yield f"the interrupted result {entry.seq} says {text!r}"
     if history.session.tool_calls != counted:
         yield f"the session counts {history.session.tool_calls} tool calls and its log has {counted}"
@@ -438,9 +438,18 @@ def people_are_asked_once(history: History) -> Iterator[str]:
     held = {
         entry.data["tool_call"]: name for name, entry in asked.items() if entry.kind == "approval_requested"
     }
+    # What a rewind left without its result is told as interrupted, also what had never begun.
+    left_behind = {
+        (entry.attempt, call)
+        for entry in history.of_kind("session_resumed")
+        if entry.data["reason"] == "branch"
+        for call in entry.data["repaired_tool_calls"]
+    }
     for entry in history.of_kind("tool_started", "tool_result", "question_asked"):
         call = entry.data["tool_call"]
-        went_on = entry.kind != "tool_result" or entry.data["outcome"] in {"succeeded", "interrupted"}
+        went_on = entry.kind != "tool_result" or entry.data["outcome"] == "succeeded"
+        if entry.kind == "tool_result" and entry.data["outcome"] == "interrupted":
+            went_on = (entry.attempt, call) not in left_behind
         if call in held and went_on and not allowed.get(call, entry.seq) < entry.seq:
             yield f"tool call {call} went on at entry {entry.seq} though nobody had allowed {held[call]}"
 

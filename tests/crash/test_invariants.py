@@ -8,7 +8,7 @@ import pytest
 
 from sessions_app import invariants
 from sessions_app.ids import new_id
-from sessions_app.invariants import RULES, Effect, History
+from sessions_app.invariants import RULES, Effect, History, Logged, people_are_asked_once
 from sessions_app.models import Child, InputState, ModelCall, Session, TreeBudget, TurnReason, Worker
 from tests import factories
 from tests.acceptance import agents
@@ -147,6 +147,22 @@ def test_damage_is_found_and_health_is_not_reported(workers: Workers) -> None:
         if not any(wanted in sentence for sentence in found):
             missed[number, wanted] = found
     assert missed == {}
+
+
+@pytest.mark.parametrize(("reason", "violations"), [("branch", 0), ("crash", 1)])
+def test_a_denied_call_is_interrupted_only_where_a_rewind_left_its_result_behind(
+    reason: str, violations: int
+) -> None:
+    """T7: it never began, and what a new branch says of it is no run."""
+    call = {"tool_call": "tcl_1"}
+    entries = [
+        Logged(1, 0, "approval_requested", None, 1, {**call, "approval": "apr_1"}),
+        Logged(2, 1, "approval_decided", None, None, {"approval": "apr_1", "decision": "deny"}),
+        Logged(3, 0, "session_resumed", None, 2, {"reason": reason, "repaired_tool_calls": ["tcl_1"]}),
+        Logged(4, 3, "tool_result", None, 2, {**call, "outcome": "interrupted"}),
+    ]
+    history = History(session=Session(), entries=entries)
+    assert len(list(people_are_asked_once(history))) == violations
 
 
 @pytest.mark.processes
