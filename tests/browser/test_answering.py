@@ -58,15 +58,17 @@ def test_the_news_of_a_decision_do_not_take_the_place_of_its_answer(
     ada, bob = (open_session(people, session, name) for name in ("ada", "bob"))
     held = []
     for page in (ada, bob):
-        page.route("**/decision", lambda route: held.append((route, route.fetch())))
+        page.route("**/decision", held.append)
     people.problems.expect("status of 409")
     for page in (ada, bob):
         page.get_by_label("Reason").fill("Because.")
         page.get_by_role("button", name="Deny").click()
         eventually(lambda page=page: page.evaluate("1") and len(held) > (page is bob), within=15)
+    # Both have pressed before either is heard: ada first.
+    answers = [route.fetch() for route in held]
     for page in (ada, bob):
         expect(timeline(page)).to_contain_text("Then not.")
-    for (route, answer), page in zip(held, (ada, bob), strict=True):
+    for route, answer, page in zip(held, answers, (ada, bob), strict=True):
         route.fulfill(response=answer)
         expect(card(page, "issue_refund")).to_contain_text("by ada")
         expect(page.get_by_label("Message", exact=True)).to_have_value("")
